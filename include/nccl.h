@@ -1,10 +1,10 @@
 /* nccl.h - the C API of collective communication between GPUs, as Niccolite implements it.
  *
- * Binary compatible with NCCL 2.30 (types, values, layouts, symbol names): a program compiled with
- * this header runs on any libnccl.so.2 that has the functions it calls, and Niccolite's
- * libnccl.so.2 runs programs compiled with the header of any NCCL 2.x release. Every function
- * declared here is implemented; a function of NCCL 2.30 that is missing here is not implemented
- * yet.
+ * Binary compatible with NCCL 2.30 (types, values, layouts, symbol names), with the functions that
+ * 2.31 and 2.32 have added: a program compiled with this header runs on any libnccl.so.2 that has
+ * the functions it calls, and Niccolite's libnccl.so.2 runs programs compiled with the header of
+ * any NCCL 2.x release. Every function declared here is implemented; a function of NCCL 2.32 that
+ * is missing here is not implemented yet.
  *
  * Every function ncclX has a twin pncclX. ncclX is a weak symbol at the same address, so that a
  * profiling tool can define its own ncclX and forward to pncclX.
@@ -236,6 +236,93 @@ typedef struct ncclConfig_v23000 {
         NCCL_CONFIG_UNDEF_INT,                            /* graphStreamOrdering */ \
   }
 
+/* ---- Settings of one call (since 2.31) ---- */
+
+/* An option of a vendor, in a list of such; none is known to this library, which looks at none. */
+typedef struct ncclConfigExt {
+  struct ncclConfigExt* next;
+  struct {
+    int vendorId;
+    int optionId;
+  } key;
+  union {
+    int i;
+    const char* s;
+    void* raw;
+  } val;
+} ncclConfigExt_t;
+
+/* What one collective is to be carried out by. Start from NCCL_COLLCONFIG_INITIALIZER, then set
+ * fields; read during the call. All ranks set the same, but for the event and the profiler's tag:
+ * ranks whose settings differ are found out like those that make different calls. An environment
+ * variable comes before a field, a field before the configuration of the communicator. Bounds of
+ * CTAs that no operation can have are ignored with a line at INFO; maxCTAs above the
+ * communicator's is that; a minCTAs above the maximum is 1.
+ *
+ * algSelection: names of algorithms with protocols, such as "RING_LL128,TREE": `,` is or, `+` and,
+ * `^` not, a name means every one that begins with it. */
+typedef struct ncclCollConfig_v23200 {
+  /* set by the initializer, not by hand */
+  size_t size;
+  unsigned int magic;
+  unsigned int version;
+
+  ncclConfigExt_t* ext;     /* options of vendors */
+  int minCTAs;              /* fewest CTAs */
+  int maxCTAs;              /* most CTAs */
+  int nvlsCTAs;             /* most CTAs of operations that use NVLink multicast */
+  int cgaClusterSize;       /* CTAs per thread block cluster */
+  const char* algSelection; /* NULL or "": the library chooses */
+  int forceAlgSelection;    /* 1: fail where algSelection has nothing that serves; 0: choose */
+  int CTAPolicy;            /* NCCL_CTA_POLICY_ bits */
+  uint64_t userProfilerTag; /* for profilers */
+  cudaEvent_t launchCompletionEvent; /* since 2.32; recorded when the operation has been launched:
+                                        another stream can begin then, before it has ended. At most
+                                        one for each communicator in a group (ncclInvalidUsage);
+                                        made with cudaEventDisableTiming */
+} ncclCollConfig_t;
+
+#define NCCL_COLLCONFIG_INITIALIZER                                                   \
+  {                                                                                   \
+    sizeof(ncclCollConfig_t),                             /* size */                  \
+        NCCL_API_MAGIC,                                   /* magic */                 \
+        NCCL_VERSION(NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH), /* version */               \
+        NULL,                                             /* ext */                   \
+        NCCL_CONFIG_UNDEF_INT,                            /* minCTAs */               \
+        NCCL_CONFIG_UNDEF_INT,                            /* maxCTAs */               \
+        NCCL_CONFIG_UNDEF_INT,                            /* nvlsCTAs */              \
+        NCCL_CONFIG_UNDEF_INT,                            /* cgaClusterSize */        \
+        NULL,                                             /* algSelection */          \
+        1,                                                /* forceAlgSelection */     \
+        NCCL_CONFIG_UNDEF_INT,                            /* CTAPolicy */             \
+        0,                                                /* userProfilerTag */       \
+        NULL,                                             /* launchCompletionEvent */ \
+  }
+
+/* ---- Encryption of connections between machines (since 2.32) ---- */
+
+typedef enum { NCCL_ENCRYPTION_MODE_NONE = 0, NCCL_ENCRYPTION_MODE_PSK = 1 } ncclEncryptionMode_t;
+
+/* Start from NCCL_ENCRYPTION_CONFIG_INITIALIZER, then set fields; the key's text is copied. */
+typedef struct ncclEncryptionConfig_v23200 {
+  /* set by the initializer, not by hand */
+  size_t size;
+  unsigned int magic;
+  unsigned int version;
+
+  ncclEncryptionMode_t mode;
+  const char* psk; /* a key that all processes share, of at least 32 characters */
+} ncclEncryptionConfig_t;
+
+#define NCCL_ENCRYPTION_CONFIG_INITIALIZER                              \
+  {                                                                     \
+    sizeof(ncclEncryptionConfig_t),                       /* size */    \
+        NCCL_API_MAGIC,                                   /* magic */   \
+        NCCL_VERSION(NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH), /* version */ \
+        NCCL_ENCRYPTION_MODE_NONE,                        /* mode */    \
+        NULL,                                             /* psk */     \
+  }
+
 /* What a simulated group reports. */
 typedef struct ncclSimInfo_v22200 {
   size_t size;
@@ -327,6 +414,14 @@ ncclResult_t pncclParamGetAllParameterKeys(const char*** table, int* tableLen);
 /* Prints all parameters, with values and meanings, to the standard output. */
 void ncclParamDumpAll(void);
 void pncclParamDumpAll(void);
+
+/* Whether the connections of this process are to be encrypted, from the first one on, for which a
+ * process says so before its first ncclGetUniqueId or init; null: they are not. This library does
+ * not encrypt: with a key set, ncclGetUniqueId and all that makes communicators return
+ * ncclInvalidUsage (as NVIDIA's packages do), so that nothing is sent that was to be secret.
+ * ncclInvalidArgument: `config` does not come from its initializer, or has no such mode or key. */
+ncclResult_t ncclSetEncryption(const ncclEncryptionConfig_t* config);
+ncclResult_t pncclSetEncryption(const ncclEncryptionConfig_t* config);
 
 /* ---- Communicators ---- */
 
@@ -659,6 +754,60 @@ ncclResult_t ncclScatter(const void* sendbuff, void* recvbuff, size_t count,
                          ncclDataType_t datatype, int root, ncclComm_t comm, cudaStream_t stream);
 ncclResult_t pncclScatter(const void* sendbuff, void* recvbuff, size_t count,
                           ncclDataType_t datatype, int root, ncclComm_t comm, cudaStream_t stream);
+
+/* The same with settings of the call's own (ncclCollConfig_t); a null `config` sets nothing.
+ * ncclInvalidArgument also: `config` does not come from its initializer, forceAlgSelection is
+ * neither 0 nor 1, CTAPolicy has other bits, or algSelection has nothing that could carry out the
+ * operation; all of these are found by the call itself, in groups, too. Source: reference
+ * c-api-2.32, section 4. */
+ncclResult_t ncclAllReduceConfig(const void* sendbuff, void* recvbuff, size_t count,
+                                 ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
+                                 cudaStream_t stream, const ncclCollConfig_t* config);
+ncclResult_t pncclAllReduceConfig(const void* sendbuff, void* recvbuff, size_t count,
+                                  ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
+                                  cudaStream_t stream, const ncclCollConfig_t* config);
+ncclResult_t ncclBroadcastConfig(const void* sendbuff, void* recvbuff, size_t count,
+                                 ncclDataType_t datatype, int root, ncclComm_t comm,
+                                 cudaStream_t stream, const ncclCollConfig_t* config);
+ncclResult_t pncclBroadcastConfig(const void* sendbuff, void* recvbuff, size_t count,
+                                  ncclDataType_t datatype, int root, ncclComm_t comm,
+                                  cudaStream_t stream, const ncclCollConfig_t* config);
+ncclResult_t ncclReduceConfig(const void* sendbuff, void* recvbuff, size_t count,
+                              ncclDataType_t datatype, ncclRedOp_t op, int root, ncclComm_t comm,
+                              cudaStream_t stream, const ncclCollConfig_t* config);
+ncclResult_t pncclReduceConfig(const void* sendbuff, void* recvbuff, size_t count,
+                               ncclDataType_t datatype, ncclRedOp_t op, int root, ncclComm_t comm,
+                               cudaStream_t stream, const ncclCollConfig_t* config);
+ncclResult_t ncclAllGatherConfig(const void* sendbuff, void* recvbuff, size_t sendcount,
+                                 ncclDataType_t datatype, ncclComm_t comm, cudaStream_t stream,
+                                 const ncclCollConfig_t* config);
+ncclResult_t pncclAllGatherConfig(const void* sendbuff, void* recvbuff, size_t sendcount,
+                                  ncclDataType_t datatype, ncclComm_t comm, cudaStream_t stream,
+                                  const ncclCollConfig_t* config);
+ncclResult_t ncclReduceScatterConfig(const void* sendbuff, void* recvbuff, size_t recvcount,
+                                     ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
+                                     cudaStream_t stream, const ncclCollConfig_t* config);
+ncclResult_t pncclReduceScatterConfig(const void* sendbuff, void* recvbuff, size_t recvcount,
+                                      ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
+                                      cudaStream_t stream, const ncclCollConfig_t* config);
+ncclResult_t ncclAlltoAllConfig(const void* sendbuff, void* recvbuff, size_t count,
+                                ncclDataType_t datatype, ncclComm_t comm, cudaStream_t stream,
+                                const ncclCollConfig_t* config);
+ncclResult_t pncclAlltoAllConfig(const void* sendbuff, void* recvbuff, size_t count,
+                                 ncclDataType_t datatype, ncclComm_t comm, cudaStream_t stream,
+                                 const ncclCollConfig_t* config);
+ncclResult_t ncclGatherConfig(const void* sendbuff, void* recvbuff, size_t count,
+                              ncclDataType_t datatype, int root, ncclComm_t comm,
+                              cudaStream_t stream, const ncclCollConfig_t* config);
+ncclResult_t pncclGatherConfig(const void* sendbuff, void* recvbuff, size_t count,
+                               ncclDataType_t datatype, int root, ncclComm_t comm,
+                               cudaStream_t stream, const ncclCollConfig_t* config);
+ncclResult_t ncclScatterConfig(const void* sendbuff, void* recvbuff, size_t count,
+                               ncclDataType_t datatype, int root, ncclComm_t comm,
+                               cudaStream_t stream, const ncclCollConfig_t* config);
+ncclResult_t pncclScatterConfig(const void* sendbuff, void* recvbuff, size_t count,
+                                ncclDataType_t datatype, int root, ncclComm_t comm,
+                                cudaStream_t stream, const ncclCollConfig_t* config);
 
 /* ---- Point to point ----
  *

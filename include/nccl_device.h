@@ -53,6 +53,43 @@ int pncclTeamRankToWorld(ncclComm_t comm, ncclTeam_t team, int rank);
 int ncclTeamRankToLsa(ncclComm_t comm, ncclTeam_t team, int rank);
 int pncclTeamRankToLsa(ncclComm_t comm, ncclTeam_t team, int rank);
 
+/* ---- Compute Fabric Transport (since 2.31) ----
+ *
+ * Endpoints in the fabric of racks with drivers from 13.3 on, which this library does not make: a
+ * rank's team of those that it reaches so is the rank alone, and no window has an endpoint. */
+
+typedef uint32_t ncclCftLeId;
+typedef enum {
+  NCCL_CFT_TEAM_FLAT = 0,
+  NCCL_CFT_TEAM_HIER_MULTIMEM = 1,
+  NCCL_CFT_TEAM_HIER_LSA = 2
+} ncclCftTeamMode_t;
+
+/* A team of zeros where `comm` is no communicator, or not ready, and for a `mode` that is none. */
+#ifdef __cplusplus
+ncclTeam_t ncclTeamCft(ncclComm_t comm, ncclCftTeamMode_t mode = NCCL_CFT_TEAM_FLAT);
+#else
+ncclTeam_t ncclTeamCft(ncclComm_t comm, ncclCftTeamMode_t mode);
+#endif
+ncclTeam_t pncclTeamCft(ncclComm_t comm, ncclCftTeamMode_t mode);
+ncclTeam_t ncclTeamCftMultimem(ncclComm_t comm);
+ncclTeam_t pncclTeamCftMultimem(ncclComm_t comm);
+
+/* The endpoint of a peer's copy of a window, by the peer's rank in the communicator or in a team,
+ * or of all copies. ncclInvalidArgument: there is none. */
+ncclResult_t ncclGetPeerDeviceLeInfo(ncclWindow_t window, size_t offset, int peerWorld,
+                                     ncclCftLeId* leId, size_t* leOffset);
+ncclResult_t pncclGetPeerDeviceLeInfo(ncclWindow_t window, size_t offset, int peerWorld,
+                                      ncclCftLeId* leId, size_t* leOffset);
+ncclResult_t ncclGetCftDeviceLeInfo(ncclWindow_t window, size_t offset, int peerCft,
+                                    ncclTeam_t cftTeam, ncclCftLeId* leId, size_t* leOffset);
+ncclResult_t pncclGetCftDeviceLeInfo(ncclWindow_t window, size_t offset, int peerCft,
+                                     ncclTeam_t cftTeam, ncclCftLeId* leId, size_t* leOffset);
+ncclResult_t ncclGetMultimemDeviceLeInfo(ncclWindow_t window, size_t offset, ncclCftLeId* leId,
+                                         size_t* leOffset);
+ncclResult_t pncclGetMultimemDeviceLeInfo(ncclWindow_t window, size_t offset, ncclCftLeId* leId,
+                                          size_t* leOffset);
+
 /* ---- Properties ---- */
 
 /* How the network serves kernels. */

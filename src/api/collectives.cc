@@ -3,6 +3,7 @@
 #include "api/arguments.h"
 
 #include "api/call.h"
+#include "api/call_configuration.h"
 #include "base/log.h"
 #include "base/parameters.h"
 
@@ -153,6 +154,7 @@ struct Arguments {
   bool is_send = false;
   ncclComm_t handle = nullptr;
   cudaStream_t stream = nullptr;
+  const ncclCollConfig_t* config = nullptr;
 };
 
 Result<planner::Operator> operation(const char* function, int value, DataType type,
@@ -163,12 +165,23 @@ Result<planner::Operator> operation(const char* function, int value, DataType ty
   return communicator.operators().find(value, type);
 }
 
+Status configure(Task& task, const Arguments& arguments) {
+  const CallConfiguration configuration =
+      TRY(resolve(comm::function_of(task.call), arguments.collective, arguments.config));
+  task.launched = configuration.launched;
+  task.call.request.settings = configuration.settings;
+  if (configuration.settings != nullptr)
+    task.call.settings_tag = planner::tag_of(*configuration.settings);
+  return {};
+}
+
 // In the order in which NCCL checks (c-api reference §6.5).
 Result<comm::Completion> enqueue(const Arguments& arguments) {
   Task task;
   task.call.request.collective = arguments.collective;
   task.call.is_send = arguments.is_send;
   const char* function = comm::function_of(task.call);
+  if (arguments.config != nullptr) TRY(configure(task, arguments));
   comm::Group& group = comm::Group::current();
   comm::Group::Tasks* const listed = group.find_tasks(arguments.handle);
   std::shared_ptr<Communicator> found;
@@ -207,6 +220,119 @@ ncclResult_t run(const char* function, const Arguments& arguments) {
   return call(function, [&] { return enqueue(arguments); });
 }
 
+// The forms without settings of the call, and those with them.
+
+ncclResult_t all_reduce(const char* function, const void* sendbuff, void* recvbuff, size_t count,
+                        ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
+                        cudaStream_t stream, const ncclCollConfig_t* config) {
+  return run(function, {.collective = Collective::AllReduce,
+                        .sendbuff = sendbuff,
+                        .recvbuff = recvbuff,
+                        .count = count,
+                        .datatype = number_of(datatype),
+                        .op = number_of(op),
+                        .handle = comm,
+                        .stream = stream,
+                        .config = config});
+}
+
+ncclResult_t reduce(const char* function, const void* sendbuff, void* recvbuff, size_t count,
+                    ncclDataType_t datatype, ncclRedOp_t op, int root, ncclComm_t comm,
+                    cudaStream_t stream, const ncclCollConfig_t* config) {
+  return run(function, {.collective = Collective::Reduce,
+                        .sendbuff = sendbuff,
+                        .recvbuff = recvbuff,
+                        .count = count,
+                        .datatype = number_of(datatype),
+                        .op = number_of(op),
+                        .root = root,
+                        .handle = comm,
+                        .stream = stream,
+                        .config = config});
+}
+
+ncclResult_t broadcast(const char* function, const void* sendbuff, void* recvbuff, size_t count,
+                       ncclDataType_t datatype, int root, ncclComm_t comm, cudaStream_t stream,
+                       const ncclCollConfig_t* config) {
+  return run(function, {.collective = Collective::Broadcast,
+                        .sendbuff = sendbuff,
+                        .recvbuff = recvbuff,
+                        .count = count,
+                        .datatype = number_of(datatype),
+                        .root = root,
+                        .handle = comm,
+                        .stream = stream,
+                        .config = config});
+}
+
+ncclResult_t all_gather(const char* function, const void* sendbuff, void* recvbuff,
+                        size_t sendcount, ncclDataType_t datatype, ncclComm_t comm,
+                        cudaStream_t stream, const ncclCollConfig_t* config) {
+  return run(function, {.collective = Collective::AllGather,
+                        .sendbuff = sendbuff,
+                        .recvbuff = recvbuff,
+                        .count = sendcount,
+                        .datatype = number_of(datatype),
+                        .handle = comm,
+                        .stream = stream,
+                        .config = config});
+}
+
+ncclResult_t reduce_scatter(const char* function, const void* sendbuff, void* recvbuff,
+                            size_t recvcount, ncclDataType_t datatype, ncclRedOp_t op,
+                            ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t* config) {
+  return run(function, {.collective = Collective::ReduceScatter,
+                        .sendbuff = sendbuff,
+                        .recvbuff = recvbuff,
+                        .count = recvcount,
+                        .datatype = number_of(datatype),
+                        .op = number_of(op),
+                        .handle = comm,
+                        .stream = stream,
+                        .config = config});
+}
+
+ncclResult_t all_to_all(const char* function, const void* sendbuff, void* recvbuff, size_t count,
+                        ncclDataType_t datatype, ncclComm_t comm, cudaStream_t stream,
+                        const ncclCollConfig_t* config) {
+  return run(function, {.collective = Collective::AllToAll,
+                        .sendbuff = sendbuff,
+                        .recvbuff = recvbuff,
+                        .count = count,
+                        .datatype = number_of(datatype),
+                        .handle = comm,
+                        .stream = stream,
+                        .config = config});
+}
+
+ncclResult_t gather(const char* function, const void* sendbuff, void* recvbuff, size_t count,
+                    ncclDataType_t datatype, int root, ncclComm_t comm, cudaStream_t stream,
+                    const ncclCollConfig_t* config) {
+  return run(function, {.collective = Collective::Gather,
+                        .sendbuff = sendbuff,
+                        .recvbuff = recvbuff,
+                        .count = count,
+                        .datatype = number_of(datatype),
+                        .root = root,
+                        .handle = comm,
+                        .stream = stream,
+                        .config = config});
+}
+
+ncclResult_t scatter(const char* function, const void* sendbuff, void* recvbuff, size_t count,
+                     ncclDataType_t datatype, int root, ncclComm_t comm, cudaStream_t stream,
+                     const ncclCollConfig_t* config) {
+  return run(function, {.collective = Collective::Scatter,
+                        .sendbuff = sendbuff,
+                        .recvbuff = recvbuff,
+                        .count = count,
+                        .datatype = number_of(datatype),
+                        .root = root,
+                        .handle = comm,
+                        .stream = stream,
+                        .config = config});
+}
+
 }  // namespace
 }  // namespace niccolite::api
 
@@ -215,44 +341,46 @@ using niccolite::schedule::Collective;
 
 extern "C" {
 
+ncclResult_t pncclAllReduceConfig(const void* sendbuff, void* recvbuff, size_t count,
+                                  ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
+                                  cudaStream_t stream, const ncclCollConfig_t* config) {
+  return niccolite::api::all_reduce("ncclAllReduceConfig", sendbuff, recvbuff, count, datatype, op,
+                                    comm, stream, config);
+}
+
 ncclResult_t pncclAllReduce(const void* sendbuff, void* recvbuff, size_t count,
                             ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
                             cudaStream_t stream) {
-  return niccolite::api::run("ncclAllReduce", {.collective = Collective::AllReduce,
-                                               .sendbuff = sendbuff,
-                                               .recvbuff = recvbuff,
-                                               .count = count,
-                                               .datatype = number_of(datatype),
-                                               .op = number_of(op),
-                                               .handle = comm,
-                                               .stream = stream});
+  return niccolite::api::all_reduce("ncclAllReduce", sendbuff, recvbuff, count, datatype, op, comm,
+                                    stream, nullptr);
+}
+
+ncclResult_t pncclReduceConfig(const void* sendbuff, void* recvbuff, size_t count,
+                               ncclDataType_t datatype, ncclRedOp_t op, int root, ncclComm_t comm,
+                               cudaStream_t stream, const ncclCollConfig_t* config) {
+  return niccolite::api::reduce("ncclReduceConfig", sendbuff, recvbuff, count, datatype, op, root,
+                                comm, stream, config);
 }
 
 ncclResult_t pncclReduce(const void* sendbuff, void* recvbuff, size_t count,
                          ncclDataType_t datatype, ncclRedOp_t op, int root, ncclComm_t comm,
                          cudaStream_t stream) {
-  return niccolite::api::run("ncclReduce", {.collective = Collective::Reduce,
-                                            .sendbuff = sendbuff,
-                                            .recvbuff = recvbuff,
-                                            .count = count,
-                                            .datatype = number_of(datatype),
-                                            .op = number_of(op),
-                                            .root = root,
-                                            .handle = comm,
-                                            .stream = stream});
+  return niccolite::api::reduce("ncclReduce", sendbuff, recvbuff, count, datatype, op, root, comm,
+                                stream, nullptr);
+}
+
+ncclResult_t pncclBroadcastConfig(const void* sendbuff, void* recvbuff, size_t count,
+                                  ncclDataType_t datatype, int root, ncclComm_t comm,
+                                  cudaStream_t stream, const ncclCollConfig_t* config) {
+  return niccolite::api::broadcast("ncclBroadcastConfig", sendbuff, recvbuff, count, datatype, root,
+                                   comm, stream, config);
 }
 
 ncclResult_t pncclBroadcast(const void* sendbuff, void* recvbuff, size_t count,
                             ncclDataType_t datatype, int root, ncclComm_t comm,
                             cudaStream_t stream) {
-  return niccolite::api::run("ncclBroadcast", {.collective = Collective::Broadcast,
-                                               .sendbuff = sendbuff,
-                                               .recvbuff = recvbuff,
-                                               .count = count,
-                                               .datatype = number_of(datatype),
-                                               .root = root,
-                                               .handle = comm,
-                                               .stream = stream});
+  return niccolite::api::broadcast("ncclBroadcast", sendbuff, recvbuff, count, datatype, root, comm,
+                                   stream, nullptr);
 }
 
 ncclResult_t pncclBcast(void* buff, size_t count, ncclDataType_t datatype, int root,
@@ -267,63 +395,70 @@ ncclResult_t pncclBcast(void* buff, size_t count, ncclDataType_t datatype, int r
                                            .stream = stream});
 }
 
+ncclResult_t pncclAllGatherConfig(const void* sendbuff, void* recvbuff, size_t sendcount,
+                                  ncclDataType_t datatype, ncclComm_t comm, cudaStream_t stream,
+                                  const ncclCollConfig_t* config) {
+  return niccolite::api::all_gather("ncclAllGatherConfig", sendbuff, recvbuff, sendcount, datatype,
+                                    comm, stream, config);
+}
+
 ncclResult_t pncclAllGather(const void* sendbuff, void* recvbuff, size_t sendcount,
                             ncclDataType_t datatype, ncclComm_t comm, cudaStream_t stream) {
-  return niccolite::api::run("ncclAllGather", {.collective = Collective::AllGather,
-                                               .sendbuff = sendbuff,
-                                               .recvbuff = recvbuff,
-                                               .count = sendcount,
-                                               .datatype = number_of(datatype),
-                                               .handle = comm,
-                                               .stream = stream});
+  return niccolite::api::all_gather("ncclAllGather", sendbuff, recvbuff, sendcount, datatype, comm,
+                                    stream, nullptr);
+}
+
+ncclResult_t pncclReduceScatterConfig(const void* sendbuff, void* recvbuff, size_t recvcount,
+                                      ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
+                                      cudaStream_t stream, const ncclCollConfig_t* config) {
+  return niccolite::api::reduce_scatter("ncclReduceScatterConfig", sendbuff, recvbuff, recvcount,
+                                        datatype, op, comm, stream, config);
 }
 
 ncclResult_t pncclReduceScatter(const void* sendbuff, void* recvbuff, size_t recvcount,
                                 ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
                                 cudaStream_t stream) {
-  return niccolite::api::run("ncclReduceScatter", {.collective = Collective::ReduceScatter,
-                                                   .sendbuff = sendbuff,
-                                                   .recvbuff = recvbuff,
-                                                   .count = recvcount,
-                                                   .datatype = number_of(datatype),
-                                                   .op = number_of(op),
-                                                   .handle = comm,
-                                                   .stream = stream});
+  return niccolite::api::reduce_scatter("ncclReduceScatter", sendbuff, recvbuff, recvcount,
+                                        datatype, op, comm, stream, nullptr);
+}
+
+ncclResult_t pncclAlltoAllConfig(const void* sendbuff, void* recvbuff, size_t count,
+                                 ncclDataType_t datatype, ncclComm_t comm, cudaStream_t stream,
+                                 const ncclCollConfig_t* config) {
+  return niccolite::api::all_to_all("ncclAlltoAllConfig", sendbuff, recvbuff, count, datatype, comm,
+                                    stream, config);
 }
 
 ncclResult_t pncclAlltoAll(const void* sendbuff, void* recvbuff, size_t count,
                            ncclDataType_t datatype, ncclComm_t comm, cudaStream_t stream) {
-  return niccolite::api::run("ncclAlltoAll", {.collective = Collective::AllToAll,
-                                              .sendbuff = sendbuff,
-                                              .recvbuff = recvbuff,
-                                              .count = count,
-                                              .datatype = number_of(datatype),
-                                              .handle = comm,
-                                              .stream = stream});
+  return niccolite::api::all_to_all("ncclAlltoAll", sendbuff, recvbuff, count, datatype, comm,
+                                    stream, nullptr);
+}
+
+ncclResult_t pncclGatherConfig(const void* sendbuff, void* recvbuff, size_t count,
+                               ncclDataType_t datatype, int root, ncclComm_t comm,
+                               cudaStream_t stream, const ncclCollConfig_t* config) {
+  return niccolite::api::gather("ncclGatherConfig", sendbuff, recvbuff, count, datatype, root, comm,
+                                stream, config);
 }
 
 ncclResult_t pncclGather(const void* sendbuff, void* recvbuff, size_t count,
                          ncclDataType_t datatype, int root, ncclComm_t comm, cudaStream_t stream) {
-  return niccolite::api::run("ncclGather", {.collective = Collective::Gather,
-                                            .sendbuff = sendbuff,
-                                            .recvbuff = recvbuff,
-                                            .count = count,
-                                            .datatype = number_of(datatype),
-                                            .root = root,
-                                            .handle = comm,
-                                            .stream = stream});
+  return niccolite::api::gather("ncclGather", sendbuff, recvbuff, count, datatype, root, comm,
+                                stream, nullptr);
+}
+
+ncclResult_t pncclScatterConfig(const void* sendbuff, void* recvbuff, size_t count,
+                                ncclDataType_t datatype, int root, ncclComm_t comm,
+                                cudaStream_t stream, const ncclCollConfig_t* config) {
+  return niccolite::api::scatter("ncclScatterConfig", sendbuff, recvbuff, count, datatype, root,
+                                 comm, stream, config);
 }
 
 ncclResult_t pncclScatter(const void* sendbuff, void* recvbuff, size_t count,
                           ncclDataType_t datatype, int root, ncclComm_t comm, cudaStream_t stream) {
-  return niccolite::api::run("ncclScatter", {.collective = Collective::Scatter,
-                                             .sendbuff = sendbuff,
-                                             .recvbuff = recvbuff,
-                                             .count = count,
-                                             .datatype = number_of(datatype),
-                                             .root = root,
-                                             .handle = comm,
-                                             .stream = stream});
+  return niccolite::api::scatter("ncclScatter", sendbuff, recvbuff, count, datatype, root, comm,
+                                 stream, nullptr);
 }
 
 ncclResult_t pncclSend(const void* sendbuff, size_t count, ncclDataType_t datatype, int peer,
@@ -352,13 +487,21 @@ ncclResult_t pncclRecv(void* recvbuff, size_t count, ncclDataType_t datatype, in
 }  // extern "C"
 
 NICCOLITE_EXPORT(ncclAllReduce);
+NICCOLITE_EXPORT(ncclAllReduceConfig);
 NICCOLITE_EXPORT(ncclReduce);
+NICCOLITE_EXPORT(ncclReduceConfig);
 NICCOLITE_EXPORT(ncclBroadcast);
+NICCOLITE_EXPORT(ncclBroadcastConfig);
 NICCOLITE_EXPORT(ncclBcast);
 NICCOLITE_EXPORT(ncclAllGather);
+NICCOLITE_EXPORT(ncclAllGatherConfig);
 NICCOLITE_EXPORT(ncclReduceScatter);
+NICCOLITE_EXPORT(ncclReduceScatterConfig);
 NICCOLITE_EXPORT(ncclAlltoAll);
+NICCOLITE_EXPORT(ncclAlltoAllConfig);
 NICCOLITE_EXPORT(ncclGather);
+NICCOLITE_EXPORT(ncclGatherConfig);
 NICCOLITE_EXPORT(ncclScatter);
+NICCOLITE_EXPORT(ncclScatterConfig);
 NICCOLITE_EXPORT(ncclSend);
 NICCOLITE_EXPORT(ncclRecv);

@@ -5,6 +5,7 @@
 
 #include "api/call.h"
 #include "api/configuration.h"
+#include "api/encryption.h"
 #include "api/making.h"
 #include "bootstrap/root.h"
 #include "comm/live_communicators.h"
@@ -29,6 +30,7 @@ void give_up(ncclComm_t* handle, const std::shared_ptr<Communicator>& communicat
 
 Result<Completion> make(ncclComm_t* handle, comm::Identity identity,
                         const comm::Configuration& configuration) {
+  TRY(check_encryption(identity.function));
   gpu::Machine* machine = TRY(gpu::machine());
   ras::start_service({.library = fmt::format("{}.{}.{}", NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH),
                       .cuda = kCudaVersion,
@@ -105,6 +107,7 @@ Result<Completion> init_all(ncclComm_t* handles, int ndev, const int* devlist) {
     if (!used.insert(device).second)
       return Status::invalid_usage("{} : device {} is listed twice", kFunction, device);
   }
+  TRY(check_encryption(kFunction));
   const comm::Configuration configuration = TRY(resolve(nullptr));
   const bootstrap::UniqueId id = TRY(bootstrap::create_unique_id());
   Group::current().start();

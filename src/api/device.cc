@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "api/arguments.h"
 #include "api/call.h"
 #pragma GCC visibility push(default)
 #include "nccl_device.h"
@@ -89,6 +90,19 @@ Status query_properties(ncclComm_t handle, ncclCommProperties_t* props) {
   return {};
 }
 
+/// Of a window's endpoint in the compute fabric. Source: reference c-api-2.32, section 8.
+ncclResult_t without_endpoint(const char* function) {
+  return call(function, [&] {
+    return Status::invalid_argument(
+        "{} : no window has an endpoint of the Compute Fabric Transport: this library does not "
+        "make "
+        "any (the team of ncclTeamCft is this rank alone)",
+        function);
+  });
+}
+
+ncclTeam_t alone(const Communicator&) { return {1, 0, 1}; }
+
 Status create_device_communicator(ncclComm_t handle, const ncclDevCommRequirements_t* reqs,
                                   const ncclDevComm_t* answer) {
   constexpr const char* kFunction = "ncclDevCommCreate";
@@ -144,6 +158,28 @@ ncclTeam_t pncclTeamLsa(ncclComm_t comm) {
 
 ncclTeam_t pncclTeamRail(ncclComm_t comm) {
   return api::of_ready("ncclTeamRail", comm, api::kNoTeam, api::rail);
+}
+
+ncclTeam_t pncclTeamCft(ncclComm_t comm, ncclCftTeamMode_t mode) {
+  const int number = api::number_of(mode);
+  if (number < NCCL_CFT_TEAM_FLAT || number > NCCL_CFT_TEAM_HIER_LSA) return api::kNoTeam;
+  return api::of_ready("ncclTeamCft", comm, api::kNoTeam, api::alone);
+}
+
+ncclTeam_t pncclTeamCftMultimem(ncclComm_t comm) {
+  return api::of_ready("ncclTeamCftMultimem", comm, api::kNoTeam, api::alone);
+}
+
+ncclResult_t pncclGetPeerDeviceLeInfo(ncclWindow_t, size_t, int, ncclCftLeId*, size_t*) {
+  return api::without_endpoint("ncclGetPeerDeviceLeInfo");
+}
+
+ncclResult_t pncclGetCftDeviceLeInfo(ncclWindow_t, size_t, int, ncclTeam_t, ncclCftLeId*, size_t*) {
+  return api::without_endpoint("ncclGetCftDeviceLeInfo");
+}
+
+ncclResult_t pncclGetMultimemDeviceLeInfo(ncclWindow_t, size_t, ncclCftLeId*, size_t*) {
+  return api::without_endpoint("ncclGetMultimemDeviceLeInfo");
 }
 
 int pncclTeamRankToWorld(ncclComm_t comm, ncclTeam_t team, int rank) {
@@ -230,6 +266,11 @@ ncclResult_t pncclLLA2ACreateRequirement(int nBlocks, int nSlots, ncclLLA2AHandl
 NICCOLITE_EXPORT(ncclTeamWorld);
 NICCOLITE_EXPORT(ncclTeamLsa);
 NICCOLITE_EXPORT(ncclTeamRail);
+NICCOLITE_EXPORT(ncclTeamCft);
+NICCOLITE_EXPORT(ncclTeamCftMultimem);
+NICCOLITE_EXPORT(ncclGetPeerDeviceLeInfo);
+NICCOLITE_EXPORT(ncclGetCftDeviceLeInfo);
+NICCOLITE_EXPORT(ncclGetMultimemDeviceLeInfo);
 NICCOLITE_EXPORT(ncclTeamRankToWorld);
 NICCOLITE_EXPORT(ncclTeamRankToLsa);
 NICCOLITE_EXPORT(ncclCommQueryProperties);

@@ -1,6 +1,7 @@
 // Calls that concern the library, not a communicator.
 
 #include "api/call.h"
+#include "api/encryption.h"
 #include "base/environment.h"
 #include "base/log.h"
 #include "bootstrap/unique_id.h"
@@ -106,6 +107,7 @@ ncclResult_t pncclGetUniqueId(ncclUniqueId* uniqueId) {
   return api::call("ncclGetUniqueId", [&]() -> Status {
     if (uniqueId == nullptr)
       return Status::invalid_argument("ncclGetUniqueId: uniqueId argument is NULL");
+    TRY(api::check_encryption("ncclGetUniqueId"));
     const bootstrap::UniqueId id = TRY(bootstrap::create_unique_id());
     static_assert(sizeof *uniqueId == sizeof id.bytes());
     std::memcpy(uniqueId, id.bytes().data(), sizeof *uniqueId);

@@ -10,8 +10,8 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr uint32_t kMostCalls = 2 * CallLog::kKept;
-constexpr size_t kCallBytes = 44;
-constexpr size_t kStuckBytes = 44;
+constexpr size_t kCallBytes = 46;
+constexpr size_t kStuckBytes = 46;
 // Ages beyond what any process lives are those of a sender that does not speak our language.
 constexpr uint64_t kMostAge = uint64_t{1} << 40;
 
@@ -34,6 +34,7 @@ void write(Writer& writer, const Call& call) {
   writer.u64(request.count);
   writer.i32(request.root);
   writer.i32(call.peer);
+  writer.u16(call.settings_tag);
 }
 
 Call read_call(Reader& reader) {
@@ -54,6 +55,7 @@ Call read_call(Reader& reader) {
   request.count = reader.u64();
   request.root = reader.i32();
   call.peer = reader.i32();
+  call.settings_tag = reader.u16();
   return call;
 }
 

@@ -44,10 +44,12 @@ Kernel kernel_of(const Plan& plan) {
   return {plan.reduces, plan.type, r.op, r.input_scale, r.finish_scale, r.finish_divisor};
 }
 
-/// A scalar is its rank's own, and a launch has one: such operations stay alone.
+/// A scalar is its rank's own, and a launch has one: such operations stay alone. So do those with
+/// settings of their own, or an event of the launch.
 bool may_share(const Task& task, size_t most_bytes, const planner::Settings& settings) {
-  return task.call.request.bytes() <= most_bytes && settings.nranks > 1 &&
-         !task.call.request.op.scales();
+  const planner::Request& request = task.call.request;
+  return request.bytes() <= most_bytes && settings.nranks > 1 && !request.op.scales() &&
+         request.settings == nullptr && task.launched == nullptr;
 }
 
 /// Each call's stream once, the first call's first.

@@ -1,5 +1,7 @@
 #include "comm/call_key.h"
 
+#include <bit>
+
 namespace niccolite::comm {
 namespace {
 
@@ -26,6 +28,7 @@ void add_call(std::string& name, const Call& call) {
   add_to(name, request.op.scale);
   add_to(name, request.op.factor);
   add_to(name, request.op.device_scale);
+  add_to(name, request.settings);
 }
 
 }  // namespace
@@ -59,7 +62,9 @@ uint64_t hash_of(const planner::Request& request) {
   const uint64_t kinds = static_cast<uint64_t>(request.collective) << 16 |
                          static_cast<uint64_t>(request.type) << 8 |
                          static_cast<uint64_t>(request.op.operation);
-  return mixed(mixed(request.count, kinds), static_cast<uint64_t>(request.root));
+  const uint64_t hash = mixed(mixed(request.count, kinds), static_cast<uint64_t>(request.root));
+  if (request.settings == nullptr) return hash;
+  return mixed(hash, std::bit_cast<uintptr_t>(request.settings));
 }
 
 uint64_t hash_of(std::span<const Call> calls) {

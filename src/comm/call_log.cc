@@ -14,6 +14,7 @@ Call call_of(const observe::Event& event) {
   call.request.count = event.value;
   call.is_send = event.is_send != 0;
   (call.is_message() ? call.peer : call.request.root) = event.peer;
+  call.settings_tag = event.settings;
   return call;
 }
 
@@ -26,6 +27,7 @@ observe::Event event_of(const Call& call) {
   event.type = static_cast<uint8_t>(request.type);
   event.operation = static_cast<uint8_t>(request.op.operation);
   event.is_send = call.is_send ? 1 : 0;
+  event.settings = call.settings_tag;
   event.kind = observe::EventKind::Called;
   return event;
 }

@@ -104,6 +104,7 @@ void OperationQueue::open_windows(const registry::Windows& windows, bool plans_f
 
 Status OperationQueue::choose_plans(std::span<const Task> tasks) {
   used_.clear();  // of a call that failed
+  launched_ = nullptr;
   capture_.reset();
   // Where buffers are reached anyway, the two differ in groups alone.
   if (!captured_ || (agreement_ == nullptr && tasks.size() == 1)) {
@@ -134,6 +135,7 @@ Status OperationQueue::run(Launcher& launcher, std::span<const Call> calls,
                            uint64_t number) {
   if (launch_order_ != nullptr && !order_.is_captured())
     TRY(launch_order_->before(launcher, stream, number));
+  TRY(record_launch(&launcher, stream));
   const bool has_shared = windows_ != nullptr || exports_ != nullptr;
   if (!has_shared || !launcher.advertises()) {
     if (agreement_ != nullptr && !order_.is_captured() && !launcher.advertises())
@@ -150,11 +152,30 @@ Status OperationQueue::run(Launcher& launcher, std::span<const Call> calls,
   return launcher.run(seen_, stream, number);
 }
 
+// The kernel records it by itself, where the driver lets it and it records nothing else. Otherwise
+// the stream does, right before: from then on nothing but free multiprocessors keeps the kernel.
+Status OperationQueue::record_launch(Launcher* launcher, gpu::StreamHandle stream) {
+  void* const launched = std::exchange(launched_, nullptr);
+  if (launched == nullptr) return {};
+  constexpr int kFirstDriverThatRecords = 12030;
+  if (launcher != nullptr && machine_.kind() == gpu::Kind::Cuda && launch_order_ == nullptr &&
+      !order_.is_captured() && machine_.driver_version() >= kFirstDriverThatRecords) {
+    launcher->start_recording(launched);
+    return {};
+  }
+  gpu::Event event(&machine_, launched);
+  Status recorded = machine_.record_event(event, device_, stream);
+  event.release();  // it stays the user's
+  return recorded;
+}
+
 Status OperationQueue::run(const Task& task, std::chrono::milliseconds connect_time) {
   TRY(choose_plans({&task, 1}));
+  launched_ = task.launched;
   const Buffers buffers = buffers_of(task, plans_->planner.rank());
   if (is_copy(task.call)) {
     TRY(before(task.stream));
+    TRY(record_launch(nullptr, task.stream));
     TRY(copy(buffers, task.call.request.bytes(), task.stream));
     return after(task.stream);
   }
@@ -196,7 +217,7 @@ Status OperationQueue::after(gpu::StreamHandle stream) {
 
 bool OperationQueue::may_be_known(std::span<const Task> tasks) {
   return tasks.size() <= kMostRememberedCalls && std::ranges::all_of(tasks, [&](const Task& task) {
-           return task.stream == tasks[0].stream;
+           return task.stream == tasks[0].stream && task.launched == nullptr;
          });
 }
 
@@ -242,6 +263,7 @@ Result<std::vector<Ready>> OperationQueue::prepare(std::span<Task> tasks) {
   if (const KnownGroup* known = is_plain ? plans_->find(tasks) : nullptr)
     return recall(*known, tasks);
   TRY(check_captures(tasks));
+  TRY(check_events(tasks));
   const std::vector<Batch> batches = TRY(make_batches(tasks, plans_->planner, plans_->is_captured));
   std::vector<Ready> launches;
   for (const Batch& batch : batches) {
@@ -254,6 +276,7 @@ Result<std::vector<Ready>> OperationQueue::prepare(std::span<Task> tasks) {
       ready.calls.push_back(task.call);
       ready.buffers.push_back(buffers_of(task, plans_->planner.rank()));
       ready.bytes.push_back(task.call.request.bytes());
+      if (task.launched != nullptr) ready.launched = task.launched;
       if (const Task* output = batch.outputs[work]; output != &task)
         ready.buffers[work].output = output->output;
       ready.outputs.push_back(static_cast<uint32_t>(batch.outputs[work] - tasks.data()));
@@ -304,6 +327,17 @@ Status OperationQueue::check_captures(std::span<const Task> tasks) {
   return {};
 }
 
+// More than one could be, since each is recorded by its own launch; programs are held to what NCCL
+// takes.
+Status OperationQueue::check_events(std::span<const Task> tasks) const {
+  const auto events =
+      std::ranges::count_if(tasks, [](const Task& task) { return task.launched != nullptr; });
+  if (events <= 1) return {};
+  return Status::invalid_usage(
+      "Only one launch-completion event may be provided in one NCCL group: rank {} has {}",
+      plans_->planner.rank(), events);
+}
+
 Status OperationQueue::launch(const Ready& ready) {
   const gpu::StreamHandle stream = ready.streams[0];
   const bool joins = ready.streams.size() > 1;
@@ -314,9 +348,11 @@ Status OperationQueue::launch(const Ready& ready) {
     TRY(machine_.wait_event(device_, stream, join_event_));
   }
   TRY(order_.before(stream));
+  launched_ = ready.launched;
   if (ready.launcher != nullptr) {
     TRY(launch_logged(*ready.launcher, ready.calls, ready.buffers, stream));
   } else {
+    TRY(record_launch(nullptr, stream));
     for (size_t i = 0; i < ready.buffers.size(); ++i)
       TRY(copy(ready.buffers[i], ready.bytes[i], stream));
   }

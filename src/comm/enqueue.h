@@ -61,6 +61,7 @@ struct Ready {
   std::vector<executor::Buffers> buffers;  // the same
   std::vector<gpu::StreamHandle> streams;  // of the calls; the launch is on the first
   std::vector<size_t> bytes;               // of each copy
+  void* launched = nullptr;                // Task::launched, of one task alone
   bool is_beside = false;                  // Batch::is_beside
 };
 
@@ -131,8 +132,10 @@ class OperationQueue {
   Status after(gpu::StreamHandle stream);
   Status run(Launcher& launcher, std::span<const Call> calls,
              std::span<const executor::Buffers> buffers, gpu::StreamHandle stream, uint64_t number);
+  Status record_launch(Launcher* launcher, gpu::StreamHandle stream);
   /// Do launches of these calls depend on nothing but the calls, the buffers and the stream?
   static bool may_be_known(std::span<const Task> tasks);
+  Status check_events(std::span<const Task> tasks) const;
   Status launch_known(KnownGroup& group, std::span<const Task> tasks);
   Status launch_logged(Launcher& launcher, std::span<const Call> calls,
                        std::span<const executor::Buffers> buffers, gpu::StreamHandle stream,
@@ -188,6 +191,7 @@ class OperationQueue {
   std::vector<executor::Buffers> seen_;     // of the launch in progress, as peers see them
   StreamOrder order_;
   std::optional<gpu::Capture> capture_;  // of the first task's stream, once choose_plans() asked
+  void* launched_ = nullptr;             // Task::launched, of the launch to come
   gpu::Event join_event_;                // of the streams of a batch
 
   std::unique_ptr<LaunchOrder> launch_order_;      // null: in no order

@@ -148,6 +148,8 @@ Status Communicator::join_and_connect(const Meeting& meeting) {
     const std::vector<RankInfo> ranks = TRY(meet(settings, deadline));
     settings = ranks[0].settings.value();
     settings.gpu = gpu_ = gpu_of(ranks);
+    if (const std::optional<int> most = most_ctas_of_sharers(ranks))
+      planner::bound_ctas(settings, *most);
     machine_of_ = machines_of(ranks);
     for (const RankInfo& of_rank : ranks) device_of_.push_back(of_rank.device);
     transport::Reach reach = TRY(exchange_links(ranks, settings, deadline));

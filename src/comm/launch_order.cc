@@ -118,7 +118,7 @@ Status LaunchOrder::before(Launcher& launcher, gpu::StreamHandle stream, uint64_
     if (!is_cuda) order.before.push_back(other->place_);
   }
   if (is_cuda) {
-    launcher.start_recording(begun_);
+    launcher.start_recording(begun_.handle());
   } else {
     place_ = order.place = std::make_shared<const char>('\0');
     launcher.start_after(std::move(order));

@@ -37,9 +37,10 @@ class Launcher {
   /// buffers of each of its works. `number`: Launch::number.
   Status run(std::span<const executor::Buffers> buffers, gpu::StreamHandle stream, uint64_t number);
 
-  /// The next launch has this place (virtual GPUs), or records `begun` when it has begun (CUDA).
+  /// The next launch has this place (virtual GPUs), or records the event `begun` when it has begun
+  /// (CUDA; one event).
   void start_after(executor::StartOrder order) { start_order_ = std::move(order); }
-  void start_recording(const gpu::Event& begun) { begun_ = &begun; }
+  void start_recording(void* begun) { begun_ = begun; }
   /// The next launch need not wait for what is queued last on its stream, which uses other
   /// connections (CUDA; virtual GPUs wait all the same).
   void start_beside_last() { is_beside_last_ = true; }
@@ -53,9 +54,9 @@ class Launcher {
   virtual Status queue(std::span<const executor::Buffers> buffers, gpu::StreamHandle stream,
                        uint64_t number) = 0;
 
-  executor::StartOrder start_order_;   // of the next launch
-  const gpu::Event* begun_ = nullptr;  // the same
-  bool is_beside_last_ = false;        // the same
+  executor::StartOrder start_order_;  // of the next launch
+  void* begun_ = nullptr;             // the same: the handle of an event
+  bool is_beside_last_ = false;       // the same
   int ctas_ = 0;
 
  private:

@@ -204,6 +204,7 @@ bool calls_match(const Call& a, const Call& b) {
   if (of_a.collective != of_b.collective) return false;
   if (a.is_message()) return a.is_send != b.is_send && of_a.bytes() == of_b.bytes();
   if (of_a.count != of_b.count || of_a.type != of_b.type) return false;
+  if (a.settings_tag != b.settings_tag) return false;
   if (schedule::reduces(of_a.collective) && of_a.op.operation != of_b.op.operation) return false;
   return !schedule::has_root(of_a.collective) || of_a.root == of_b.root;
 }

@@ -76,6 +76,7 @@ Result<RankInfo> describe_this_rank(gpu::Machine& machine, int device, int rank,
   info.device_uuid = gpu.uuid;
   info.bus_id = gpu.bus_id.substr(0, kMostBusId);
   info.gpu = gpu.name.substr(0, kMostGpu);
+  info.places = machine.kind() == gpu::Kind::Virtual ? 0 : gpu.multiprocessors;
   info.may_share_gpu = parameters::multi_rank_gpu() != 0;
   info.asks_for_graph = asks_for_machine_graph();
   info.fingerprint = planner::fingerprint();
@@ -98,6 +99,7 @@ Bytes encode(const RankInfo& info) {
   writer.raw(std::as_bytes(std::span(info.device_uuid)));
   writer.text(info.bus_id);
   writer.text(info.gpu);
+  writer.i32(info.places);
   writer.u8(info.may_share_gpu ? 1 : 0);
   writer.u8(info.asks_for_graph ? 1 : 0);
   writer.u8(info.settings ? 1 : 0);
@@ -137,6 +139,7 @@ Result<RankInfo> decode(std::span<const std::byte> bytes, int rank, int nranks) 
                          [](std::byte byte) { return std::to_integer<uint8_t>(byte); });
   info.bus_id = reader.text(kMostBusId);
   info.gpu = reader.text(kMostGpu);
+  info.places = reader.i32();
   info.may_share_gpu = reader.u8() != 0;
   info.asks_for_graph = reader.u8() != 0;
   const bool has_settings = reader.u8() != 0;
@@ -149,6 +152,7 @@ Result<RankInfo> decode(std::span<const std::byte> bytes, int rank, int nranks) 
     info.variables.push_back({.name = std::move(name), .value = std::move(value)});
   }
   if (info.device < 0) reader.reject("a device without a number");
+  if (info.places < 0) reader.reject("a GPU that runs nothing");
   TRY(reader.finish());
   return info;
 }
@@ -181,6 +185,19 @@ std::vector<int> machines_of(std::span<const RankInfo> ranks) {
   for (const RankInfo& info : ranks)
     machines.push_back(numbers.emplace(info.host, static_cast<int>(numbers.size())).first->second);
   return machines;
+}
+
+std::optional<int> most_ctas_of_sharers(std::span<const RankInfo> ranks) {
+  std::map<std::pair<std::string, std::array<uint8_t, 16>>, int> sharers;
+  for (const RankInfo& info : ranks) ++sharers[{info.host, info.device_uuid}];
+  std::optional<int> most;
+  for (const RankInfo& info : ranks) {
+    const int count = sharers[{info.host, info.device_uuid}];
+    if (count == 1 || info.places == 0) continue;
+    const int share = std::max(1, info.places / count);
+    most = std::min(most.value_or(share), share);
+  }
+  return most;
 }
 
 std::string gpu_of(std::span<const RankInfo> ranks) {

@@ -26,6 +26,7 @@ struct RankInfo {
   std::array<uint8_t, 16> device_uuid{};
   std::string bus_id;
   std::string gpu;                            // its name
+  int places = 0;                             // CTAs that its GPU runs at a time; 0: any number
   bool may_share_gpu = false;                 // rank 0's holds for all
   bool asks_for_graph = false;                // of machines; one that does is enough
   planner::Fingerprint fingerprint;           // of what was compiled and tuned
@@ -55,6 +56,11 @@ Status check(std::span<const RankInfo> ranks);
 
 /// By rank: the number of its machine, in the order of their first ranks.
 std::vector<int> machines_of(std::span<const RankInfo> ranks);
+
+/// CTAs that an operation may have, so that those of all ranks of any GPU have a place beside each
+/// other: ranks wait for each other, and what has no place waits for what waits. None: no GPU has
+/// more ranks than one.
+std::optional<int> most_ctas_of_sharers(std::span<const RankInfo> ranks);
 
 /// The name of every rank's GPU; empty: they differ.
 std::string gpu_of(std::span<const RankInfo> ranks);

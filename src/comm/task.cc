@@ -28,6 +28,7 @@ uint16_t tag_of(const Call& call) {
       hash = mix(hash, static_cast<uint64_t>(request.op.operation));
     if (schedule::has_root(request.collective))
       hash = mix(hash, static_cast<uint64_t>(request.root));
+    if (call.settings_tag != 0) hash = mix(hash, call.settings_tag);
   }
   return static_cast<uint16_t>(hash >> 48);
 }
@@ -64,6 +65,7 @@ std::string describe(const Call& call) {
     text += fmt::format(", {}", planner::name_of(request.op.operation));
   if (schedule::has_root(request.collective)) text += fmt::format(", root {}", request.root);
   if (call.is_message()) text += fmt::format(", peer {}", call.peer);
+  if (call.settings_tag != 0) text += fmt::format(", config {:04x}", call.settings_tag);
   return text + ")";
 }
 

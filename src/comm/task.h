@@ -21,6 +21,9 @@ struct Call {
   // Of a live message: planned for the receiver's own buffer, as both ends know it
   // (comm/message_agreement.h).
   bool goes_direct = false;
+  // Of a collective with settings of its own (planner::tag_of()), which alone is told to other
+  // ranks; 0: it has none.
+  uint16_t settings_tag = 0;
 
   bool is_message() const { return request.collective == Collective::PointToPoint; }
   friend bool operator==(const Call&, const Call&) = default;
@@ -31,11 +34,13 @@ struct Task {
   const void* input = nullptr;  // null for a receive
   void* output = nullptr;       // null for a send
   gpu::StreamHandle stream = nullptr;
+  void* launched = nullptr;  // the user's event (cudaEvent_t), recorded when a collective has been
+                             // launched; null: none
 };
 
 /// The call's fingerprint (executor/protocol/call_tag.h). Equal for calls that match: collectives
-/// of one kind, count, type, operation and root; a send and a receive of as many bytes. Calls that
-/// do not match differ, but for one pair in 65,536.
+/// of one kind, count, type, operation, root and settings; a send and a receive of as many bytes.
+/// Calls that do not match differ, but for one pair in 65,536.
 uint16_t tag_of(const Call& call);
 
 /// The API function: "ncclAllReduce", "ncclSend".

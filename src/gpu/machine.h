@@ -89,6 +89,8 @@ class Machine;
     }                                                                                 \
     ~Name() { reset(); }                                                              \
     void* handle() const { return handle_; }                                          \
+    /* It is somebody else's from now on. */                                          \
+    void* release() { return std::exchange(handle_, nullptr); }                       \
     bool valid() const { return handle_ != nullptr; }                                 \
     void reset();                                                                     \
                                                                                       \

@@ -37,6 +37,7 @@ struct Event {
   EventKind kind = EventKind::Called;
   uint8_t algorithm = 0;  // Planned: its place among algorithms::all(); of messages kNoAlgorithm
   uint8_t protocol = 0;   // Planned: executor::Protocol
+  uint16_t settings = 0;  // Called: comm::Call::settings_tag
 
   static constexpr uint8_t kNoAlgorithm = 0xff;
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "algorithms/point_to_point.h"
+#include "planner/call_settings.h"
 #include "planner/routes.h"
 #include "planner/tuner.h"
 
@@ -108,7 +109,8 @@ executor::Cut Planner::cut(Collective collective, const Variant& variant) const 
 }
 
 Result<Plan> Planner::collective(const Request& request, int most_channels) {
-  Choice choice = TRY(chosen(request.collective, request.bytes(), most_channels));
+  Choice choice = TRY(chosen(request.collective, request.bytes(), most_channels,
+                             /*goes_direct=*/false, request.settings));
   if (most_channels > 0) choice.channels = std::min(choice.channels, most_channels);
   return plan_of(request, choice);
 }
@@ -193,16 +195,20 @@ Result<Protocol> Planner::protocol_of_copy(size_t bytes, bool goes_direct) {
   return planner::protocol_of_copy(settings_of_message(goes_direct), like_others, bytes);
 }
 
+// What a call asks for itself comes before what a tuner plug-in says of all.
 Result<Choice> Planner::chosen(Collective collective, size_t bytes, int most_channels,
-                               bool goes_direct) {
-  const auto key = std::tuple(collective, bytes, most_channels, goes_direct);
+                               bool goes_direct, const CallSettings* own) {
+  const auto key = Chosen(collective, bytes, most_channels, goes_direct, own);
   if (const auto found = choices_.find(key); found != choices_.end()) return found->second;
   const bool is_message = collective == Collective::PointToPoint;
   const bool is_tuned = decide_ != nullptr && Tuner::decides(collective);
-  const Choice choice =
-      TRY(is_tuned ? decide_(settings_, collective, bytes, most_channels)
-                   : choose(is_message ? settings_of_message(goes_direct) : settings_, collective,
-                            bytes, most_channels));
+  const auto decide = [&] {
+    if (own != nullptr) return choose_by(settings_, *own, collective, bytes, most_channels);
+    if (is_tuned) return decide_(settings_, collective, bytes, most_channels);
+    return choose(is_message ? settings_of_message(goes_direct) : settings_, collective, bytes,
+                  most_channels);
+  };
+  const Choice choice = TRY(decide());
   if (choices_.size() >= kMostChoices) choices_.erase(choices_.begin());
   choices_.emplace(key, choice);
   return choice;

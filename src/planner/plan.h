@@ -100,7 +100,7 @@ class Planner {
   Result<Plan> plan_of(const Request& request, const Choice& choice);
   /// choose(), remembered: groups ask for the same again each time.
   Result<Choice> chosen(Collective collective, size_t bytes, int most_channels = 0,
-                        bool goes_direct = false);
+                        bool goes_direct = false, const CallSettings* own = nullptr);
 
   /// The settings that a message is planned by.
   Settings settings_of_message(bool goes_direct) const;
@@ -109,9 +109,10 @@ class Planner {
   bool messages_reach_;           // Settings::reaches_users, of all messages
   const bool fills_slots_first_;  // executor::PortAddress, of all connections
   const int rank_;
-  Decide decide_;                                                        // null: the cost model
-  std::map<std::pair<const Algorithm*, int>, Compiled> programs_;        // by root
-  std::map<std::tuple<Collective, size_t, int, bool>, Choice> choices_;  // as chosen() has it
+  Decide decide_;                                                  // null: the cost model
+  std::map<std::pair<const Algorithm*, int>, Compiled> programs_;  // by root
+  using Chosen = std::tuple<Collective, size_t, int, bool, const CallSettings*>;
+  std::map<Chosen, Choice> choices_;  // as chosen() has it
 };
 
 }  // namespace niccolite::planner

@@ -27,14 +27,18 @@ struct Operator {
   bool scales() const { return operation == Operation::PreMulSum; }
 };
 
+struct CallSettings;
+
 /// `count` > 0 elements: of the one buffer, or of each block where blocks lie side by side
 /// (schedule.h). `op` is looked at by reductions alone, `root` by collectives that have one.
+/// `settings` (call_settings.h: intern()) are a collective's own; null: none.
 struct Request {
   Collective collective = Collective::AllReduce;
   size_t count = 0;
   executor::DataType type = executor::DataType::Uint8;
   Operator op{};
   int root = 0;
+  const CallSettings* settings = nullptr;
   friend bool operator==(const Request&, const Request&) = default;
 
   size_t bytes() const { return count * executor::size_of(type); }

@@ -5,7 +5,15 @@
 #include <string>
 #include <vector>
 
+#include "algorithms/registry.h"
+#include "executor/protocol/fifo.h"
+
 namespace niccolite::planner {
+
+using algorithms::Algorithm;
+using executor::Protocol;
+using schedule::Collective;
+
 namespace {
 
 constexpr std::string_view kFunctions[] = {"broadcast",     "reduce",    "allgather",
@@ -29,6 +37,33 @@ std::string lower(std::string_view text) {
   std::string result(text);
   for (char& c : result) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   return result;
+}
+
+std::vector<Token> algorithm_tokens(Collective collective) {
+  std::vector<Token> tokens;
+  const auto add = [&](const std::string& name, uint32_t bits) {
+    const auto found = std::ranges::find(tokens, name, &Token::name);
+    if (found == tokens.end())
+      tokens.push_back({name, bits});
+    else
+      found->bits |= bits;
+  };
+  const auto add_all_of = [&](Collective each) {
+    for (const Algorithm& algorithm : algorithms::of(each)) {
+      const uint32_t bit = each == collective ? 1u << algorithms::index_of(algorithm) : 0;
+      add(algorithms::selector_of(algorithm), bit);
+      add(std::string(algorithm.family()), bit);
+    }
+  };
+  for (int c = 0; c < schedule::kCollectives; ++c) add_all_of(static_cast<Collective>(c));
+  return tokens;
+}
+
+std::vector<Token> protocol_tokens() {
+  std::vector<Token> tokens;
+  for (int id = 0; id < executor::kProtocols; ++id)
+    tokens.push_back({lower(executor::name_of(static_cast<Protocol>(id))), 1u << id});
+  return tokens;
 }
 
 bool is_named(std::string_view text, std::string_view function) {

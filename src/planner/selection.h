@@ -8,8 +8,10 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/status.h"
+#include "schedule/schedule.h"
 
 namespace niccolite::planner {
 
@@ -20,6 +22,12 @@ struct Token {
 };
 
 std::string lower(std::string_view text);
+
+/// What NCCL_ALGO may name: every algorithm, each family's plain form alone, and a family's name
+/// for all its forms; the bits of those that `collective` has, by algorithms::index_of().
+std::vector<Token> algorithm_tokens(schedule::Collective collective);
+/// What NCCL_PROTO may name; bits by number.
+std::vector<Token> protocol_tokens();
 
 /// The bits of what `function` may use: of all tokens for an empty `text`.
 /// Names in `foreign` are NCCL's too: accepted, and select nothing here.

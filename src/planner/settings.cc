@@ -35,35 +35,6 @@ constexpr uint32_t kSmallMessagesOfALaunch = 8;
 constexpr std::array<std::string_view, 4> kForeignAlgorithms{"collnetdirect", "collnetchain",
                                                              "nvls", "nvlstree"};
 
-/// What NCCL_ALGO may name: every algorithm, each family's plain form alone, and a family's name
-/// for all its forms; the bits of those that `collective` has.
-std::vector<Token> algorithm_tokens(Collective collective) {
-  std::vector<Token> tokens;
-  const auto add = [&](const std::string& name, uint32_t bits) {
-    const auto found = std::ranges::find(tokens, name, &Token::name);
-    if (found == tokens.end())
-      tokens.push_back({name, bits});
-    else
-      found->bits |= bits;
-  };
-  const auto add_all_of = [&](Collective each) {
-    for (const Algorithm& algorithm : algorithms::of(each)) {
-      const uint32_t bit = each == collective ? 1u << algorithms::index_of(algorithm) : 0;
-      add(algorithms::selector_of(algorithm), bit);
-      add(std::string(algorithm.family()), bit);
-    }
-  };
-  for (int c = 0; c < schedule::kCollectives; ++c) add_all_of(static_cast<Collective>(c));
-  return tokens;
-}
-
-std::vector<Token> protocol_tokens() {
-  std::vector<Token> tokens;
-  for (int id = 0; id < executor::kProtocols; ++id)
-    tokens.push_back({lower(executor::name_of(static_cast<Protocol>(id))), 1u << id});
-  return tokens;
-}
-
 int larger(int64_t a, int64_t b, int none) {
   const int64_t most = std::max(a, b);
   return most == INT64_MIN ? none : static_cast<int>(most);
@@ -199,6 +170,16 @@ CtaPolicy policy_of(int bits, std::string_view origin) {
     LOG(Warn, Env, "{} asks for both EFFICIENCY and ZERO: EFFICIENCY is ignored.", origin);
   if ((bits & kZeroBit) != 0) return CtaPolicy::Zero;
   return (bits & kEfficiencyBit) != 0 ? CtaPolicy::Efficiency : CtaPolicy::Default;
+}
+
+void bound_ctas(Settings& settings, int most) {
+  if (settings.min_channels > most)
+    LOG(Warn, Env,
+        "at least {} CTAs of an operation are asked for (NCCL_MIN_CTAS or config.minCTAs), and {} "
+        "of each rank have a place on the GPU that ranks share: that many are taken",
+        settings.min_channels, most);
+  settings.max_channels = std::min(settings.max_channels, most);
+  settings.min_channels = std::min(settings.min_channels, most);
 }
 
 void set_reach(Settings& settings, bool reaches_users) {

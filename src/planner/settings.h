@@ -109,6 +109,9 @@ struct Limits {
 /// `origin`.
 CtaPolicy policy_of(int bits, std::string_view origin);
 
+/// Operations have so many CTAs at most, whatever the user has asked for. Before set_reach().
+void bound_ctas(Settings& settings, int most);
+
 /// What the ranks know when they have met, and the shapes that suit it: those of the tuning for
 /// such ranks and `settings.gpu`. Of the settings and the tuning files alone, which are equal on
 /// all ranks, so that rank 0's settings come to the same everywhere.

@@ -109,6 +109,31 @@ HAS_OFFSET(ncclWaitSignalDesc_t, peer, 4);
 HAS_OFFSET(ncclWaitSignalDesc_t, sigIdx, 8);
 HAS_OFFSET(ncclWaitSignalDesc_t, ctx, 12);
 
+/* 2.31 and 2.32 */
+HAS_SIZE(ncclConfigExt_t, 24);
+HAS_OFFSET(ncclConfigExt_t, key, 8);
+HAS_OFFSET(ncclConfigExt_t, val, 16);
+HAS_SIZE(ncclCollConfig_t, 72);
+HAS_OFFSET(ncclCollConfig_t, ext, 16);
+HAS_OFFSET(ncclCollConfig_t, minCTAs, 24);
+HAS_OFFSET(ncclCollConfig_t, maxCTAs, 28);
+HAS_OFFSET(ncclCollConfig_t, nvlsCTAs, 32);
+HAS_OFFSET(ncclCollConfig_t, cgaClusterSize, 36);
+HAS_OFFSET(ncclCollConfig_t, algSelection, 40);
+HAS_OFFSET(ncclCollConfig_t, forceAlgSelection, 48);
+HAS_OFFSET(ncclCollConfig_t, CTAPolicy, 52);
+HAS_OFFSET(ncclCollConfig_t, userProfilerTag, 56);
+HAS_OFFSET(ncclCollConfig_t, launchCompletionEvent, 64);
+HAS_SIZE(ncclEncryptionConfig_t, 32);
+HAS_OFFSET(ncclEncryptionConfig_t, mode, 16);
+HAS_OFFSET(ncclEncryptionConfig_t, psk, 24);
+HAS_VALUE(NCCL_ENCRYPTION_MODE_NONE, 0);
+HAS_VALUE(NCCL_ENCRYPTION_MODE_PSK, 1);
+HAS_SIZE(ncclCftLeId, 4);
+HAS_VALUE(NCCL_CFT_TEAM_FLAT, 0);
+HAS_VALUE(NCCL_CFT_TEAM_HIER_MULTIMEM, 1);
+HAS_VALUE(NCCL_CFT_TEAM_HIER_LSA, 2);
+
 HAS_SIZE(ncclSimInfo_t, 24);
 HAS_OFFSET(ncclSimInfo_t, size, 0);
 HAS_OFFSET(ncclSimInfo_t, magic, 8);

@@ -26,6 +26,14 @@ Issue all_reduce(size_t count, ncclDataType_t type = ncclFloat, ncclRedOp_t op =
     return ncclAllReduce(in, out, count, type, op, comm, stream);
   };
 }
+/// By at most so many CTAs, as the call asks for itself.
+Issue all_reduce_by(int ctas) {
+  return [=](void* in, void* out, ncclComm_t comm, cudaStream_t stream) {
+    ncclCollConfig_t config = NCCL_COLLCONFIG_INITIALIZER;
+    config.maxCTAs = ctas;
+    return ncclAllReduceConfig(in, out, 1000, ncclFloat, ncclSum, comm, stream, &config);
+  };
+}
 Issue broadcast(size_t count, int root) {
   return [=](void* in, void* out, ncclComm_t comm, cudaStream_t stream) {
     return ncclBroadcast(in, out, count, ncclFloat, root, comm, stream);
@@ -68,6 +76,9 @@ std::vector<Difference> differences() {
        "ncclAllReduce(count 1000, float, sum)", "ncclAllReduce(count 1000, int32, sum)"},
       {"operation", all_reduce(1000), all_reduce(1000, ncclFloat, ncclMax),
        "ncclAllReduce(count 1000, float, sum)", "ncclAllReduce(count 1000, float, max)"},
+      {"settings of the call", all_reduce_by(2), all_reduce_by(1),
+       "ncclAllReduce(count 1000, float, sum, config ",
+       "ncclAllReduce(count 1000, float, sum, config "},
       {"root of a broadcast", broadcast(1000, 0), broadcast(1000, 1),
        "ncclBroadcast(count 1000, float, root 0)", "ncclBroadcast(count 1000, float, root 1)"},
       {"root of a reduction", reduce(1000, 1), reduce(1000, 0),

@@ -113,9 +113,41 @@ void Trial::reset() {
   }
 }
 
-ncclResult_t Trial::call(int rank, ncclComm_t comm, cudaStream_t stream) const {
+ncclResult_t Trial::call_with(const ncclCollConfig_t* config, const Buffers& buffers,
+                              ncclComm_t comm, cudaStream_t stream) const {
+  const Operation& o = operation_;
+  const unsigned char* send = buffers.send;
+  unsigned char* receive = buffers.receive;
+  switch (o.kind) {
+    case Kind::AllReduce:
+      return ncclAllReduceConfig(send, receive, o.count, o.type, o.op, comm, stream, config);
+    case Kind::Reduce:
+      return ncclReduceConfig(send, receive, o.count, o.type, o.op, o.root, comm, stream, config);
+    case Kind::Broadcast:
+      return ncclBroadcastConfig(send, receive, o.count, o.type, o.root, comm, stream, config);
+    case Kind::Bcast:
+      return ncclBroadcastConfig(receive, receive, o.count, o.type, o.root, comm, stream, config);
+    case Kind::AllGather:
+      return ncclAllGatherConfig(send, receive, o.count, o.type, comm, stream, config);
+    case Kind::ReduceScatter:
+      return ncclReduceScatterConfig(send, receive, o.count, o.type, o.op, comm, stream, config);
+    case Kind::AllToAll:
+      return ncclAlltoAllConfig(send, receive, o.count, o.type, comm, stream, config);
+    case Kind::Gather:
+      return ncclGatherConfig(send, receive, o.count, o.type, o.root, comm, stream, config);
+    case Kind::Scatter:
+      return ncclScatterConfig(send, receive, o.count, o.type, o.root, comm, stream, config);
+    case Kind::Message:
+      break;
+  }
+  return ncclInternalError;
+}
+
+ncclResult_t Trial::call(int rank, ncclComm_t comm, cudaStream_t stream,
+                         const ncclCollConfig_t* config) const {
   const Operation& o = operation_;
   const Buffers& buffers = buffers_[static_cast<size_t>(rank)];
+  if (config != nullptr) return call_with(config, buffers, comm, stream);
   const unsigned char* send = buffers.send;
   unsigned char* receive = buffers.receive;
   switch (o.kind) {

@@ -55,8 +55,10 @@ class Trial {
   const Operation& operation() const { return operation_; }
   /// Does `rank` make a call at all? (All do, of a collective.)
   bool takes_part(int rank) const;
-  /// Makes the calls of `rank`; both, for a message to itself.
-  ncclResult_t call(int rank, ncclComm_t comm, cudaStream_t stream) const;
+  /// Makes the calls of `rank`; both, for a message to itself. `config`: of a collective; null:
+  /// none.
+  ncclResult_t call(int rank, ncclComm_t comm, cudaStream_t stream,
+                    const ncclCollConfig_t* config = nullptr) const;
   /// Of `rank`; null: it has none.
   void* input(int rank) const { return buffers_[static_cast<size_t>(rank)].send; }
   void* output(int rank) const { return buffers_[static_cast<size_t>(rank)].receive; }
@@ -75,6 +77,8 @@ class Trial {
     unsigned char* send = nullptr;
     unsigned char* receive = nullptr;
   };
+  ncclResult_t call_with(const ncclCollConfig_t* config, const Buffers& buffers, ncclComm_t comm,
+                         cudaStream_t stream) const;
   size_t blocks_in(int rank) const;
   size_t blocks_out(int rank) const;
   bool is_in_place(int rank) const;

@@ -24,6 +24,7 @@ RankInfo make_info(int rank) {
   info.device_uuid[0] = static_cast<uint8_t>(rank);
   info.bus_id = fmt::format("0000:{:02x}:00.0", rank);
   info.gpu = "NVIDIA H200";
+  info.places = 132;
   info.fingerprint = planner::fingerprint();
   if (rank == 0) info.settings = planner::make_settings(gpu::Kind::Virtual, kRanks, {}).value();
   info.variables = {{"NCCL_ALGO", "ring"}};
@@ -51,6 +52,7 @@ TEST(RankInfo, SurvivesTheWire) {
     EXPECT_EQ(info.bus_id, sent.bus_id);
     EXPECT_EQ(info.gpu, sent.gpu);
     EXPECT_EQ(info.device_uuid, sent.device_uuid);
+    EXPECT_EQ(info.places, sent.places);
     EXPECT_EQ(info.fingerprint, sent.fingerprint);
     EXPECT_EQ(info.settings, sent.settings);
     EXPECT_EQ(info.variables, sent.variables);
@@ -62,6 +64,21 @@ TEST(RankInfo, NamesTheGpuThatAllRanksHave) {
   EXPECT_EQ(gpu_of(ranks), "NVIDIA H200");
   ranks[2].gpu = "NVIDIA A100";
   EXPECT_EQ(gpu_of(ranks), "");
+}
+
+TEST(RankInfo, RanksOfOneGpuShareItsPlaces) {
+  std::vector<RankInfo> ranks = make_all();
+  for (RankInfo& info : ranks) info.places = 100;
+  EXPECT_EQ(most_ctas_of_sharers(ranks), std::nullopt);
+  ranks[3].device_uuid = ranks[2].device_uuid;
+  EXPECT_EQ(most_ctas_of_sharers(ranks), 50);
+  for (RankInfo& info : ranks) info.device_uuid = {};
+  EXPECT_EQ(most_ctas_of_sharers(ranks), 25);
+  ranks[0].host = "other";  // another machine's GPU may have the same number
+  ranks[1].places = ranks[2].places = ranks[3].places = 2;
+  EXPECT_EQ(most_ctas_of_sharers(ranks), 1);
+  for (RankInfo& info : ranks) info.places = 0;
+  EXPECT_EQ(most_ctas_of_sharers(ranks), std::nullopt);
 }
 
 TEST(RankInfo, CutOrGrownIsRefusedWithTheRank) {

@@ -110,6 +110,15 @@ TEST(Settings, ObeysTheLimitsOfTheConfiguration) {
   for (const executor::FifoShape& shape : many.shapes) EXPECT_EQ(shape.channels, 40u);
 }
 
+TEST(Settings, LeaveRanksThatShareAGpuAPlaceEach) {
+  Settings settings = make_settings(gpu::Kind::Cuda, 4, {.min_ctas = 40}).value();
+  bound_ctas(settings, 16);
+  set_reach(settings, true);
+  for (const executor::FifoShape& shape : settings.shapes) EXPECT_EQ(shape.channels, 16u);
+  bound_ctas(settings, 100);
+  EXPECT_EQ(settings.max_channels, 16);
+}
+
 // Ranks apply what they learn when they meet to rank 0's settings, whatever their own environment.
 TEST(Settings, OfRankZeroComeToTheSameShapesEverywhere) {
   Settings received = make_settings(gpu::Kind::Cuda, 4, {}).value();

@@ -133,7 +133,7 @@ Status PreparedLaunch::set_buffers(std::span<const Buffers> buffers) {
   return {};
 }
 
-Status PreparedLaunch::launch(gpu::StreamHandle stream, const gpu::Event* begun, uint64_t number,
+Status PreparedLaunch::launch(gpu::StreamHandle stream, void* begun, uint64_t number,
                               bool beside_last) {
   const Driver& driver = machine_->driver();
   const ScopedContext scoped = TRY(ScopedContext::enter(driver, context_));
@@ -159,7 +159,7 @@ Status PreparedLaunch::launch(gpu::StreamHandle stream, const gpu::Event* begun,
   if (begun != nullptr) {
     CuLaunchAttribute& attribute = attributes[attribute_count++];
     attribute.id = gpu::cuda::kCuLaunchCompletionEvent;
-    attribute.value.completion = {.event = begun->handle(), .flags = 0};
+    attribute.value.completion = {.event = begun, .flags = 0};
   }
   if (beside_last && may_run_beside_ && awaits_last(kernel.kernel)) {
     CuLaunchAttribute& attribute = attributes[attribute_count++];

@@ -29,10 +29,11 @@ class PreparedLaunch {
   /// BufferNeeds::check(); the launches to come then have those that were set before.
   Status set_buffers(std::span<const Buffers> buffers);
   /// Queues the operation on `stream` of the device, which may be capturing.
-  /// `begun`: recorded when all its CTAs have begun; null: none. Not where the stream captures.
+  /// `begun`: an event's handle, recorded when all its CTAs have begun; null: none. Not where the
+  /// stream captures.
   /// `number`: Launch::number. `beside_last`: may begin before what is queued last on the stream
   /// has ended, if that is a kernel of another PreparedLaunch with other connections.
-  Status launch(gpu::StreamHandle stream, const gpu::Event* begun = nullptr, uint64_t number = 0,
+  Status launch(gpu::StreamHandle stream, void* begun = nullptr, uint64_t number = 0,
                 bool beside_last = false);
   /// Does it have device memory, which must not end before the work does?
   bool has_memory() const {

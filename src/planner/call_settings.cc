@@ -1,0 +1,173 @@
+#include "planner/call_settings.h"
+
+#include <algorithm>
+#include <cctype>
+#include <deque>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "base/log.h"
+#include "planner/hash.h"
+#include "planner/selection.h"
+
+namespace niccolite::planner {
+namespace {
+
+// NCCL's, of which this library has no counterpart: they are known, and mean nothing.
+constexpr std::string_view kForeignNames[] = {"collnet_direct_simple",
+                                              "collnet_chain_simple",
+                                              "nvls_simple",
+                                              "nvlstree_simple",
+                                              "symk_agxll_r",
+                                              "symk_agxllmc_r",
+                                              "symk_ld",
+                                              "symk_ldmc",
+                                              "symk_ll",
+                                              "symk_llmc",
+                                              "symk_raila2a_lsald",
+                                              "symk_raila2a_lsaldmc",
+                                              "symk_railring_lsastmc",
+                                              "symk_rsxld_agxst",
+                                              "symk_rsxldmc_agxstmc",
+                                              "symk_st",
+                                              "symk_rsxtmald_agxtmast",
+                                              "symk_stmc",
+                                              "symk_tmald",
+                                              "symk_tmast",
+                                              "symk_tmastmc"};
+
+std::vector<std::string_view> split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  for (size_t start = 0; start <= text.size();) {
+    const size_t end = std::min(text.find(separator, start), text.size());
+    parts.push_back(text.substr(start, end - start));
+    start = end + 1;
+  }
+  return parts;
+}
+
+/// What a name means; none: no algorithm of any collective is called so.
+std::optional<Selection> named(Collective collective, std::string_view name) {
+  if (name.empty()) return std::nullopt;
+  Selection meant{};
+  bool is_known = std::ranges::any_of(
+      kForeignNames, [&](std::string_view other) { return other.starts_with(name); });
+  for (const Token& algorithm : algorithm_tokens(collective))
+    for (const Token& protocol : protocol_tokens()) {
+      if (!(algorithm.name + "_" + protocol.name).starts_with(name)) continue;
+      is_known = true;
+      for (size_t p = 0; p < meant.size(); ++p)
+        if ((protocol.bits >> p & 1) != 0) meant[p] |= AlgorithmSet(algorithm.bits);
+    }
+  return is_known ? std::optional(meant) : std::nullopt;
+}
+
+Selection everything(Collective collective) {
+  Selection all{};
+  for (AlgorithmSet& set : all)
+    for (const Algorithm& algorithm : algorithms::of(collective))
+      set.set(algorithms::index_of(algorithm));
+  return all;
+}
+
+Selection product(Collective collective, std::string_view text) {
+  Selection meant = everything(collective);
+  for (std::string_view factor : split(text, '+')) {
+    const bool is_inverted = factor.starts_with('^');
+    if (is_inverted) factor.remove_prefix(1);
+    const std::optional<Selection> by_name = named(collective, factor);
+    if (!by_name) return {};
+    for (size_t p = 0; p < meant.size(); ++p)
+      meant[p] &= is_inverted ? ~(*by_name)[p] : (*by_name)[p];
+  }
+  return meant;
+}
+
+bool selects(const Selection& selection, const Option& option) {
+  return selection[static_cast<size_t>(option.protocol)].test(
+      algorithms::index_of(*option.algorithm));
+}
+
+}  // namespace
+
+bool is_empty(const Selection& selection) {
+  return std::ranges::all_of(selection, [](const AlgorithmSet& set) { return set.none(); });
+}
+
+Selection parse_call_selection(Collective collective, std::string_view text) {
+  std::string plain = lower(text);
+  std::erase_if(plain, [](char c) { return std::isspace(static_cast<unsigned char>(c)) != 0; });
+  Selection meant{};
+  for (const std::string_view each : split(plain, ',')) {
+    const Selection more = product(collective, each);
+    for (size_t p = 0; p < meant.size(); ++p) meant[p] |= more[p];
+  }
+  return meant;
+}
+
+std::string describe(const CallSettings& own) {
+  std::string text;
+  const auto add = [&](std::string_view name, const auto& value) {
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, value);
+  };
+  if (own.min_ctas > 0) add("minCTAs", own.min_ctas);
+  if (own.max_ctas > 0) add("maxCTAs", own.max_ctas);
+  if (own.policy) add("CTAPolicy", static_cast<int>(*own.policy));
+  if (own.selection) add("algSelection", own.selection_text);
+  return text;
+}
+
+uint16_t tag_of(const CallSettings& own) {
+  Hash hash;
+  hash.add(static_cast<uint64_t>(own.min_ctas));
+  hash.add(static_cast<uint64_t>(own.max_ctas));
+  hash.add(own.policy ? 1 + static_cast<uint64_t>(*own.policy) : 0);
+  for (size_t p = 0; own.selection && p < own.selection->size(); ++p)
+    hash.add((*own.selection)[p].to_ulong());
+  hash.add(own.must_select ? 1 : 0);
+  return static_cast<uint16_t>(1 + hash.value() % 0xffff);
+}
+
+const CallSettings* intern(const CallSettings& own) {
+  static std::mutex mutex;
+  static std::deque<CallSettings>& all = *new std::deque<CallSettings>;  // outlives static objects
+  std::lock_guard lock(mutex);
+  for (const CallSettings& known : all)
+    if (known == own) return &known;
+  return &all.emplace_back(own);
+}
+
+Settings narrowed(const Settings& of, const CallSettings& own) {
+  Settings settings = of;
+  int most = most_channels(of);
+  if (own.max_ctas > 0) most = std::min(most, own.max_ctas);
+  for (executor::FifoShape& shape : settings.shapes)
+    shape.channels = std::min(shape.channels, static_cast<uint32_t>(most));
+  if (own.min_ctas > 0) settings.min_channels = own.min_ctas;
+  if (settings.min_channels > most) settings.min_channels = 1;
+  if (own.policy) settings.policy = *own.policy;
+  return settings;
+}
+
+Result<Choice> choose_by(const Settings& settings, const CallSettings& own, Collective collective,
+                         size_t bytes, int most_channels) {
+  const Settings mine = narrowed(settings, own);
+  if (!own.selection) return choose(mine, collective, bytes, most_channels);
+  const std::vector<Option> options = survey(mine, collective, bytes);
+  std::vector<Option> selected;
+  for (const Option& option : options)
+    if (option.obstacle.empty() && selects(*own.selection, option)) selected.push_back(option);
+  if (!candidates(selected).empty())
+    return choose(mine, collective, bytes, selected, most_channels);
+  if (own.must_select)
+    return Status::invalid_argument(
+        "algSelection: no algorithm in the selected set is available for {}: \"{}\" has nothing "
+        "that can carry out {} bytes over {} ranks here (`niccolite explain` lists what can)",
+        function_name(collective), own.selection_text, bytes, settings.nranks);
+  LOG(Info, Tuning, "algSelection \"{}\" has nothing for {} of {} bytes: the cost model decides",
+      own.selection_text, function_name(collective), bytes);
+  return choose(mine, collective, bytes, options, most_channels);
+}
+
+}  // namespace niccolite::planner

@@ -1,0 +1,60 @@
+// CallSettings: what one collective asks for beside the settings of its communicator
+// (ncclCollConfig_t of NCCL 2.31): CTAs, and the algorithms and protocols that may carry it out.
+// All ranks ask for the same, since all of them must choose alike. Pure functions, but intern().
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "planner/choice.h"
+#include "planner/settings.h"
+
+namespace niccolite::planner {
+
+/// Some algorithms of one collective, each by some protocols: a set of algorithms for each
+/// protocol.
+using Selection = std::array<AlgorithmSet, executor::kProtocols>;
+bool is_empty(const Selection& selection);
+
+/// The syntax of ncclCollConfig_t::algSelection, blanks dropped, case ignored:
+///   selection = all *( "," all )      any of them        all = factor *( "+" factor )   all of
+///   them factor    = [ "^" ] name          without "^" what the name means, with it all else
+/// A name means every ALGORITHM_PROTOCOL that begins with it ("RING_LL" also RING_LL128), of NCCL's
+/// algorithms and of this library's; those of NCCL that this library has not mean nothing. A
+/// product with a name that is neither's, or with none, is empty. Source: reference c-api-2.32, §4.
+Selection parse_call_selection(Collective collective, std::string_view text);
+
+struct CallSettings {
+  int min_ctas = 0;  // 0: not set
+  int max_ctas = 0;  // 0: not set
+  std::optional<CtaPolicy> policy{};
+  std::optional<Selection> selection{};  // of the call's collective; not empty
+  std::string selection_text{};          // as the user wrote it
+  bool must_select = true;  // what the selection has nothing for is an error, else chosen freely
+
+  bool are_set() const { return min_ctas > 0 || max_ctas > 0 || policy || selection; }
+  friend bool operator==(const CallSettings&, const CallSettings&) = default;
+};
+
+/// "maxCTAs 2, algSelection RING_LL".
+std::string describe(const CallSettings& own);
+/// Equal for equal settings, else different but for one pair in 65,535; not 0.
+uint16_t tag_of(const CallSettings& own);
+
+/// Settings equal to `own`, at one address for all that are equal, for as long as the process runs:
+/// programs have few. Any thread.
+const CallSettings* intern(const CallSettings& own);
+
+/// What is chosen from for a call with such settings: `of` with its bounds of CTAs, none of which
+/// exceeds those of `of`, and its policy.
+Settings narrowed(const Settings& of, const CallSettings& own);
+
+/// As choose(). Errors: InvalidArgument when `own` insists on a selection of which nothing can
+/// carry out the operation.
+Result<Choice> choose_by(const Settings& settings, const CallSettings& own, Collective collective,
+                         size_t bytes, int most_channels = 0);
+
+}  // namespace niccolite::planner
