@@ -4,15 +4,13 @@
 #include <cstring>
 
 #include "base/log.h"
-#include "base/parameters.h"
 
 namespace niccolite::api {
 namespace {
 
-/// A bound of CTAs; 0: not set, or the environment's decides, or no operation could keep it.
-int bound_of(const char* name, int value, int64_t environment, int64_t older_environment) {
+/// A bound of CTAs; 0: not set, or no operation could keep it.
+int bound_of(const char* name, int value) {
   if (value == NCCL_CONFIG_UNDEF_INT) return 0;
-  if (environment != INT64_MIN || older_environment != INT64_MIN) return 0;
   if (value >= 1 && value <= planner::kMostChannels) return value;
   LOG(Info, Env, "Config {}={} is ignored because value out of bound min/max=[1, {}]", name, value,
       planner::kMostChannels);
@@ -43,11 +41,9 @@ Result<CallConfiguration> resolve(const char* function, schedule::Collective col
   std::memcpy(&size, config, sizeof size);
   std::memcpy(&copy, config, std::min(size, sizeof copy));
   TRY(check(function, copy));
-  planner::CallSettings own{.min_ctas = bound_of("minCTAs", copy.minCTAs, parameters::min_ctas(),
-                                                 parameters::min_nchannels()),
-                            .max_ctas = bound_of("maxCTAs", copy.maxCTAs, parameters::max_ctas(),
-                                                 parameters::max_nchannels())};
-  if (copy.CTAPolicy != NCCL_CONFIG_UNDEF_INT && parameters::cta_policy().empty())
+  planner::CallSettings own{.min_ctas = bound_of("minCTAs", copy.minCTAs),
+                            .max_ctas = bound_of("maxCTAs", copy.maxCTAs)};
+  if (copy.CTAPolicy != NCCL_CONFIG_UNDEF_INT)
     own.policy = planner::policy_of(copy.CTAPolicy, "config->CTAPolicy");
   if (copy.algSelection != nullptr && *copy.algSelection != '\0') {
     const planner::Selection selection =

@@ -140,13 +140,14 @@ const CallSettings* intern(const CallSettings& own) {
 
 Settings narrowed(const Settings& of, const CallSettings& own) {
   Settings settings = of;
+  if (own.policy && !of.is_policy_named) settings.policy = *own.policy;
+  if (of.are_channels_named) return settings;
   int most = most_channels(of);
   if (own.max_ctas > 0) most = std::min(most, own.max_ctas);
   for (executor::FifoShape& shape : settings.shapes)
     shape.channels = std::min(shape.channels, static_cast<uint32_t>(most));
   if (own.min_ctas > 0) settings.min_channels = own.min_ctas;
   if (settings.min_channels > most) settings.min_channels = 1;
-  if (own.policy) settings.policy = *own.policy;
   return settings;
 }
 

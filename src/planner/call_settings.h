@@ -49,7 +49,7 @@ uint16_t tag_of(const CallSettings& own);
 const CallSettings* intern(const CallSettings& own);
 
 /// What is chosen from for a call with such settings: `of` with its bounds of CTAs, none of which
-/// exceeds those of `of`, and its policy.
+/// exceeds those of `of`, and its policy; not where rank 0's environment says otherwise.
 Settings narrowed(const Settings& of, const CallSettings& own);
 
 /// As choose(). Errors: InvalidArgument when `own` insists on a selection of which nothing can

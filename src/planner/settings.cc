@@ -280,6 +280,9 @@ Result<Settings> make_settings(gpu::Kind machine, int nranks, const Limits& limi
                                   limits.max_ctas > 0 ? limits.max_ctas : kMostChannels);
   settings.max_channels = std::min(settings.max_channels, kMostChannels);
   settings.min_channels = std::min(settings.min_channels, settings.max_channels);
+  settings.are_channels_named =
+      larger(parameters::min_ctas(), parameters::min_nchannels(), 0) != 0 ||
+      smaller(parameters::max_ctas(), parameters::max_nchannels(), 0) != 0;
   static const int threads = threads_from_environment();  // told once what is not taken
   settings.threads = threads;
   static const int parts = chunk_parts_from_environment();  // likewise
@@ -292,6 +295,8 @@ Result<Settings> make_settings(gpu::Kind machine, int nranks, const Limits& limi
   static const int bits = policy_bits(parameters::cta_policy());  // likewise
   settings.policy =
       parameters::cta_policy().empty() ? limits.policy : policy_of(bits, "NCCL_CTA_POLICY");
+
+  settings.is_policy_named = !parameters::cta_policy().empty();
 
   set_reach(settings, /*reaches_users=*/true);
   TRY(select(settings));

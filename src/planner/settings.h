@@ -41,6 +41,9 @@ struct Settings {
   int64_t pull_block = -1;   // bytes of a block from which on reductions pull; -1: as measured
   int64_t slots_bytes = -1;  // of a connection and channel, Simple; -1: the machine's
   CtaPolicy policy = CtaPolicy::Default;
+  // What the environment says comes before what a single call asks for (call_settings.h).
+  bool are_channels_named = false;  // the bounds of channels
+  bool is_policy_named = false;
   bool reaches_users = true;    // every rank's kernels the buffers of all others' users
   bool spans_machines = false;  // ranks are on several, or connected as if they were
   bool shares_host = false;     // some ranks are connected by host memory: set_shares_host()

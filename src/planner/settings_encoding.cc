@@ -40,6 +40,8 @@ void write(Writer& writer, const Settings& settings) {
   writer.u64(static_cast<uint64_t>(settings.pull_block));
   writer.u64(static_cast<uint64_t>(settings.slots_bytes));
   writer.u8(static_cast<uint8_t>(settings.policy));
+  writer.u8(settings.are_channels_named ? 1 : 0);
+  writer.u8(settings.is_policy_named ? 1 : 0);
   writer.u8(settings.maps_captured ? 1 : 0);
   writer.u8(settings.is_invariant ? 1 : 0);
   writer.u8(settings.is_tuned ? 1 : 0);
@@ -64,6 +66,8 @@ Settings read_settings(Reader& reader, gpu::Kind machine, int nranks) {
   const uint8_t policy = reader.u8();
   if (policy > static_cast<uint8_t>(CtaPolicy::Zero)) reader.reject("an unknown policy");
   settings.policy = static_cast<CtaPolicy>(policy);
+  settings.are_channels_named = reader.u8() != 0;
+  settings.is_policy_named = reader.u8() != 0;
   settings.maps_captured = reader.u8() != 0;
   settings.is_invariant = reader.u8() != 0;
   settings.is_tuned = reader.u8() != 0;

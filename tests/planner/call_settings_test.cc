@@ -65,6 +65,16 @@ TEST(CallSettings, BoundTheCtasWithinThoseOfTheCommunicator) {
   }
 }
 
+TEST(CallSettings, ComeAfterTheEnvironmentOfRankZero) {
+  Settings settings = settings_of(4);
+  const CallSettings own{.min_ctas = 2, .max_ctas = 2, .policy = CtaPolicy::Efficiency};
+  EXPECT_EQ(narrowed(settings, own).min_channels, 2);
+  EXPECT_EQ(most_channels(narrowed(settings, own)), 2);
+  EXPECT_EQ(narrowed(settings, own).policy, CtaPolicy::Efficiency);
+  settings.are_channels_named = settings.is_policy_named = true;
+  EXPECT_EQ(narrowed(settings, own), settings);
+}
+
 TEST(CallSettings, ChooseOfTheSelectionAlone) {
   const Settings settings = settings_of(4);
   const auto chosen = [&](const char* text, bool must_select = true) {
