@@ -41,10 +41,9 @@ Result<std::unique_ptr<Member>> Member::join(const JoinOptions& options) {
 
 void Member::give_up(const JoinOptions& options, const Status& why) {
   Result<std::pair<std::shared_ptr<Session>, std::shared_ptr<Local>>> entered =
-      Session::enter(options);
+      Session::enter(options, why);
   if (!entered.is_ok()) return;
   auto [session, local] = std::move(entered).take();
-  session->give_up(*local, why);
   session->leave(session->all_ranks(), local);
 }
 

@@ -38,6 +38,7 @@ struct Local {
   const int nranks;
   Abort* const abort;
   int abort_listener = -1;
+  Status refusal;                   // why it does not join, which it tells all; ok: it joins
   std::condition_variable changed;  // anything that a wait of this rank may wait for
   bool aborted = false;
   bool left = false;

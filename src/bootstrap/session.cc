@@ -115,11 +115,12 @@ Session::~Session() {
 bool Session::belongs_to_this_process() const { return process_ == getpid(); }
 
 Result<std::pair<std::shared_ptr<Session>, std::shared_ptr<Local>>> Session::enter(
-    const JoinOptions& options) {
+    const JoinOptions& options, const Status& refusal) {
   TRY(authentication::initialize());
   if (options.id.origin() == UniqueId::Origin::Environment && options.rank == 0)
     TRY(Root::start_for(options.id, options.deadline, options.abort));
   const auto local = std::make_shared<Local>(options.rank, options.nranks, options.abort);
+  local->refusal = refusal.copy();
   std::shared_ptr<Session> session = TRY(enter_session(options.id, local, options.deadline));
   session->listen_for_abort(local);
   return std::pair(std::move(session), local);
@@ -209,11 +210,6 @@ Status Session::given_up(const Local& local, const Status& why) const {
   return Status::error(why.code(), "rank {} ({}) gave up during initialization: {}", local.rank,
                        origin_.text(), why.message())
       .with_peer(local.rank);
-}
-
-void Session::give_up(const Local& local, const Status& why) {
-  const Roster::Lock lock = roster_.lock();
-  fail_locked(given_up(local, why), {});
 }
 
 Status Session::describe_failure(const Local& local, Deadline::Clock::time_point start) {

@@ -34,15 +34,14 @@ namespace niccolite::bootstrap {
 
 class Session final : private Mesh::Events, public std::enable_shared_from_this<Session> {
  public:
-  /// Registers a rank with the session of its id, made if need be.
+  /// Registers a rank with the session of its id, made if need be. `refusal`: why it ends the
+  /// rendezvous for all, instead of taking part in it.
   static Result<std::pair<std::shared_ptr<Session>, std::shared_ptr<Local>>> enter(
-      const JoinOptions& options);
+      const JoinOptions& options, const Status& refusal = {});
   ~Session();
 
   /// Waits until the session is Ready.
   Status wait_ready(const std::shared_ptr<Local>& local, Deadline deadline);
-  /// A rank ends the rendezvous for all, with its reason.
-  void give_up(const Local& local, const Status& why);
   const std::shared_ptr<Group>& all_ranks() const { return all_ranks_; }
   /// All processes have the same, whatever the purpose.
   authentication::Secret secret() const { return id_.key("groups"); }

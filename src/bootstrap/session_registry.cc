@@ -31,14 +31,12 @@ class SessionRegistry {
     for (auto it = first; it != last; ++it) {
       std::shared_ptr<Session> session = it->second.lock();
       if (session != nullptr && session->belongs_to_this_process() &&
-          admit(*session, local, deadline))
+          admit(*session, local, deadline, /*is_new=*/false))
         return session;
     }
     std::shared_ptr<Session> session = TRY(Session::create(id));
     sessions_.emplace(id.bytes(), session);
-    admit(*session, local, deadline);
-    // Not before its first rank is there: a failure names the rank.
-    session->loop_->post([raw = session.get()] { raw->root_->start(raw->id_.root()); });
+    admit(*session, local, deadline, /*is_new=*/true);
     return session;
   }
 
@@ -49,13 +47,18 @@ class SessionRegistry {
   };
 
   // Only a session that still waits for ranks takes one: with NCCL_COMM_ID the same id leads to one
-  // session after the other.
-  static bool admit(Session& session, const std::shared_ptr<Local>& local, Deadline deadline) {
+  // session after the other. What a rank that does not join has to say holds from the moment in
+  // which it is counted: else all ranks might be there, be ready, and only see it leave.
+  static bool admit(Session& session, const std::shared_ptr<Local>& local, Deadline deadline,
+                    bool is_new) {
     const Roster::Lock lock = session.roster_.lock();
     if (session.phase_ != Session::Phase::Joining || session.shut_down_) return false;
     session.admit(*session.all_ranks_, local);
     session.joining_.emplace_back(local, deadline);
     session.loop_->post([&session, local, deadline] { session.announce(local, deadline); });
+    // Not before its first rank is there: a failure names the rank.
+    if (is_new) session.loop_->post([&session] { session.root_->start(session.id_.root()); });
+    if (!local->refusal.is_ok()) session.fail_locked(session.given_up(*local, local->refusal), {});
     return true;
   }
 

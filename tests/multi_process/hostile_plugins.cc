@@ -44,7 +44,7 @@ int init_of_table(void** context, uint64_t, int* mask, const char*, int, int, in
                   niccolite::PluginLibrary::Logger) {
 #elif HOSTILE_PROFILER == 4
 int init_of_table(void** context, int* mask, const char*, uint64_t, int, int, int,
-                  niccolite::PluginLibrary::Logger){
+                  niccolite::PluginLibrary::Logger) {
 #else
 int init_of_table(void** context, int* mask) {
 #endif
@@ -70,15 +70,17 @@ std::string describe(const Descriptor& of) {
   return text;
 }
 
+// Others may hang below an event: all of them are kept. Not made by the first thread that needs
+// them, since a sanitizer that has not instrumented this file does not see who waits for that.
+std::mutex events_mutex;
+std::deque<Event>& events = *new std::deque<Event>;
+
 int start(void*, void** handle, Descriptor* of) {
   if (does("start fails")) return 3;
   if (does("start throws")) throw std::runtime_error("start");
   if (does("start gives nothing")) return 0;
-  // Others may hang below it: all of them are kept.
-  static auto* const mutex = new std::mutex;
-  static auto* const events = new std::deque<Event>;
-  std::lock_guard lock(*mutex);
-  Event* const event = &events->emplace_back(std::to_string(of->type));
+  std::lock_guard lock(events_mutex);
+  Event* const event = &events.emplace_back(std::to_string(of->type));
   const std::string parent = of->parent == nullptr ? "none" : static_cast<Event*>(of->parent)->kind;
   std::printf("EVENT %s below %s: %s\n", event->kind.c_str(), parent.c_str(),
               describe(*of).c_str());
