@@ -47,7 +47,7 @@ Result<CallConfiguration> resolve(const char* function, schedule::Collective col
     own.policy = planner::policy_of(copy.CTAPolicy, "config->CTAPolicy");
   if (copy.algSelection != nullptr && *copy.algSelection != '\0') {
     const planner::Selection selection =
-        planner::parse_call_selection(collective, copy.algSelection);
+        planner::find_call_selection(collective, copy.algSelection);
     own.must_select = copy.forceAlgSelection == 1;
     const bool is_empty = planner::is_empty(selection);
     if (is_empty && own.must_select)

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cctype>
 #include <deque>
+#include <map>
 #include <mutex>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/log.h"
@@ -104,6 +106,18 @@ Selection parse_call_selection(Collective collective, std::string_view text) {
     for (size_t p = 0; p < meant.size(); ++p) meant[p] |= more[p];
   }
   return meant;
+}
+
+Selection find_call_selection(Collective collective, const std::string& text) {
+  constexpr size_t kMostKnown = 256;
+  using Known = std::map<std::pair<Collective, std::string>, Selection>;
+  static std::mutex mutex;
+  static Known& known = *new Known;  // outlives static objects
+  std::lock_guard lock(mutex);
+  auto key = std::pair(collective, text);
+  if (const auto found = known.find(key); found != known.end()) return found->second;
+  if (known.size() >= kMostKnown) known.clear();
+  return known.emplace(std::move(key), parse_call_selection(collective, text)).first->second;
 }
 
 std::string describe(const CallSettings& own) {

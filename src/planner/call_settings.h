@@ -1,6 +1,7 @@
 // CallSettings: what one collective asks for beside the settings of its communicator
 // (ncclCollConfig_t of NCCL 2.31): CTAs, and the algorithms and protocols that may carry it out.
-// All ranks ask for the same, since all of them must choose alike. Pure functions, but intern().
+// All ranks ask for the same, since all of them must choose alike. Pure functions, but where a
+// thread is spoken of.
 #pragma once
 
 #include <array>
@@ -26,6 +27,8 @@ bool is_empty(const Selection& selection);
 /// algorithms and of this library's; those of NCCL that this library has not mean nothing. A
 /// product with a name that is neither's, or with none, is empty. Source: reference c-api-2.32, §4.
 Selection parse_call_selection(Collective collective, std::string_view text);
+/// The same, remembered: calls say the same each time. Any thread.
+Selection find_call_selection(Collective collective, const std::string& text);
 
 struct CallSettings {
   int min_ctas = 0;  // 0: not set

@@ -36,6 +36,14 @@ TEST(CallSelection, MeansWhatBeginsWithItsNames) {
                                     "NVLS_SIMPLE", "SYMK_ST", "RING+^RING", "RING_LL_"})
     EXPECT_EQ(meaning(kGather, nothing), "") << nothing;
   EXPECT_EQ(meaning(kGather, "NO_SUCH,RING_SIMPLE"), "ring_Simple");
+  for (int turn = 0; turn < 2; ++turn)
+    for (int i = 0; i < 300; ++i) {
+      const std::string text =
+          i % 3 == 0 ? "RING" : "RING_LL," + std::string(static_cast<size_t>(i), ' ');
+      EXPECT_EQ(find_call_selection(kGather, text), parse_call_selection(kGather, text));
+      EXPECT_EQ(find_call_selection(Collective::AllToAll, text),
+                parse_call_selection(Collective::AllToAll, text));
+    }
 }
 
 TEST(CallSettings, EqualOnesHaveOneAddressAndTag) {
