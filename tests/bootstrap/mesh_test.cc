@@ -22,9 +22,11 @@ class MeshOfTwo : public testing::Test, private Mesh::Events {
     EXPECT_TRUE(mesh->listen(any_loopback_port()).is_ok());
     mesh->place({.process = 0, .nprocesses = 2, .nranks = 2, .neighbors = {}});
     mesh->introduce(1, listener.local_address().value(), 2);
-    loop.start();
   }
-  ~MeshOfTwo() override { loop.stop(); }
+  // The mesh calls this object from the loop's thread, and so neither while it is made nor while it
+  // ends.
+  void SetUp() override { loop.start(); }
+  void TearDown() override { loop.stop(); }
 
   RawLink accept() { return {accept_one(listener), 2}; }
   static Mesh::Frame frame_of(uint8_t byte) {
