@@ -1,6 +1,7 @@
 // Checks of arguments that several entry points share.
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/status.h"
@@ -17,6 +18,17 @@ int number_of(const Enumeration& value) {
   int number = 0;
   std::memcpy(&number, &value, sizeof number);
   return number;
+}
+
+/// A struct that tells its size first, as a caller of any header has passed it: the fields that the
+/// caller's has not are those of `initial`. The magic word is the caller's or 0, to be checked.
+template <typename Struct>
+Struct copy_versioned(const Struct* passed, Struct initial) {
+  initial.magic = 0;
+  size_t size = 0;
+  std::memcpy(&size, passed, sizeof size);
+  std::memcpy(&initial, passed, std::min(size, sizeof initial));
+  return initial;
 }
 
 /// InvalidArgument, naming `function`, when `value` is no ncclDataType_t.

@@ -1,8 +1,6 @@
 #include "api/call_configuration.h"
 
-#include <algorithm>
-#include <cstring>
-
+#include "api/arguments.h"
 #include "base/log.h"
 
 namespace niccolite::api {
@@ -35,11 +33,8 @@ Status check(const char* function, const ncclCollConfig_t& config) {
 Result<CallConfiguration> resolve(const char* function, schedule::Collective collective,
                                   const ncclCollConfig_t* config) {
   if (config == nullptr) return CallConfiguration{};
-  ncclCollConfig_t copy = NCCL_COLLCONFIG_INITIALIZER;
-  copy.magic = 0;  // must come from the caller
-  size_t size = 0;
-  std::memcpy(&size, config, sizeof size);
-  std::memcpy(&copy, config, std::min(size, sizeof copy));
+  const ncclCollConfig_t copy =
+      copy_versioned<ncclCollConfig_t>(config, NCCL_COLLCONFIG_INITIALIZER);
   TRY(check(function, copy));
   planner::CallSettings own{.min_ctas = bound_of("minCTAs", copy.minCTAs),
                             .max_ctas = bound_of("maxCTAs", copy.maxCTAs)};

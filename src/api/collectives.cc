@@ -220,113 +220,20 @@ ncclResult_t run(const char* function, const Arguments& arguments) {
   return call(function, [&] { return enqueue(arguments); });
 }
 
-// The forms without settings of the call, and those with them.
+// What a collective's parameters are where it has no operation, or no root.
+constexpr ncclRedOp_t kNoOperation = ncclSum;
+constexpr int kNoRoot = 0;
 
-ncclResult_t all_reduce(const char* function, const void* sendbuff, void* recvbuff, size_t count,
-                        ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
-                        cudaStream_t stream, const ncclCollConfig_t* config) {
-  return run(function, {.collective = Collective::AllReduce,
+/// A collective, in the order of NCCL's parameters; `config`: null in the form that has none.
+ncclResult_t run(const char* function, Collective collective, const void* sendbuff, void* recvbuff,
+                 size_t count, ncclDataType_t datatype, ncclRedOp_t op, int root, ncclComm_t comm,
+                 cudaStream_t stream, const ncclCollConfig_t* config = nullptr) {
+  return run(function, {.collective = collective,
                         .sendbuff = sendbuff,
                         .recvbuff = recvbuff,
                         .count = count,
                         .datatype = number_of(datatype),
                         .op = number_of(op),
-                        .handle = comm,
-                        .stream = stream,
-                        .config = config});
-}
-
-ncclResult_t reduce(const char* function, const void* sendbuff, void* recvbuff, size_t count,
-                    ncclDataType_t datatype, ncclRedOp_t op, int root, ncclComm_t comm,
-                    cudaStream_t stream, const ncclCollConfig_t* config) {
-  return run(function, {.collective = Collective::Reduce,
-                        .sendbuff = sendbuff,
-                        .recvbuff = recvbuff,
-                        .count = count,
-                        .datatype = number_of(datatype),
-                        .op = number_of(op),
-                        .root = root,
-                        .handle = comm,
-                        .stream = stream,
-                        .config = config});
-}
-
-ncclResult_t broadcast(const char* function, const void* sendbuff, void* recvbuff, size_t count,
-                       ncclDataType_t datatype, int root, ncclComm_t comm, cudaStream_t stream,
-                       const ncclCollConfig_t* config) {
-  return run(function, {.collective = Collective::Broadcast,
-                        .sendbuff = sendbuff,
-                        .recvbuff = recvbuff,
-                        .count = count,
-                        .datatype = number_of(datatype),
-                        .root = root,
-                        .handle = comm,
-                        .stream = stream,
-                        .config = config});
-}
-
-ncclResult_t all_gather(const char* function, const void* sendbuff, void* recvbuff,
-                        size_t sendcount, ncclDataType_t datatype, ncclComm_t comm,
-                        cudaStream_t stream, const ncclCollConfig_t* config) {
-  return run(function, {.collective = Collective::AllGather,
-                        .sendbuff = sendbuff,
-                        .recvbuff = recvbuff,
-                        .count = sendcount,
-                        .datatype = number_of(datatype),
-                        .handle = comm,
-                        .stream = stream,
-                        .config = config});
-}
-
-ncclResult_t reduce_scatter(const char* function, const void* sendbuff, void* recvbuff,
-                            size_t recvcount, ncclDataType_t datatype, ncclRedOp_t op,
-                            ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t* config) {
-  return run(function, {.collective = Collective::ReduceScatter,
-                        .sendbuff = sendbuff,
-                        .recvbuff = recvbuff,
-                        .count = recvcount,
-                        .datatype = number_of(datatype),
-                        .op = number_of(op),
-                        .handle = comm,
-                        .stream = stream,
-                        .config = config});
-}
-
-ncclResult_t all_to_all(const char* function, const void* sendbuff, void* recvbuff, size_t count,
-                        ncclDataType_t datatype, ncclComm_t comm, cudaStream_t stream,
-                        const ncclCollConfig_t* config) {
-  return run(function, {.collective = Collective::AllToAll,
-                        .sendbuff = sendbuff,
-                        .recvbuff = recvbuff,
-                        .count = count,
-                        .datatype = number_of(datatype),
-                        .handle = comm,
-                        .stream = stream,
-                        .config = config});
-}
-
-ncclResult_t gather(const char* function, const void* sendbuff, void* recvbuff, size_t count,
-                    ncclDataType_t datatype, int root, ncclComm_t comm, cudaStream_t stream,
-                    const ncclCollConfig_t* config) {
-  return run(function, {.collective = Collective::Gather,
-                        .sendbuff = sendbuff,
-                        .recvbuff = recvbuff,
-                        .count = count,
-                        .datatype = number_of(datatype),
-                        .root = root,
-                        .handle = comm,
-                        .stream = stream,
-                        .config = config});
-}
-
-ncclResult_t scatter(const char* function, const void* sendbuff, void* recvbuff, size_t count,
-                     ncclDataType_t datatype, int root, ncclComm_t comm, cudaStream_t stream,
-                     const ncclCollConfig_t* config) {
-  return run(function, {.collective = Collective::Scatter,
-                        .sendbuff = sendbuff,
-                        .recvbuff = recvbuff,
-                        .count = count,
-                        .datatype = number_of(datatype),
                         .root = root,
                         .handle = comm,
                         .stream = stream,
@@ -336,7 +243,10 @@ ncclResult_t scatter(const char* function, const void* sendbuff, void* recvbuff,
 }  // namespace
 }  // namespace niccolite::api
 
+using niccolite::api::kNoOperation;
+using niccolite::api::kNoRoot;
 using niccolite::api::number_of;
+using niccolite::api::run;
 using niccolite::schedule::Collective;
 
 extern "C" {
@@ -344,144 +254,138 @@ extern "C" {
 ncclResult_t pncclAllReduceConfig(const void* sendbuff, void* recvbuff, size_t count,
                                   ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
                                   cudaStream_t stream, const ncclCollConfig_t* config) {
-  return niccolite::api::all_reduce("ncclAllReduceConfig", sendbuff, recvbuff, count, datatype, op,
-                                    comm, stream, config);
+  return run("ncclAllReduceConfig", Collective::AllReduce, sendbuff, recvbuff, count, datatype, op,
+             kNoRoot, comm, stream, config);
 }
 
 ncclResult_t pncclAllReduce(const void* sendbuff, void* recvbuff, size_t count,
                             ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
                             cudaStream_t stream) {
-  return niccolite::api::all_reduce("ncclAllReduce", sendbuff, recvbuff, count, datatype, op, comm,
-                                    stream, nullptr);
+  return run("ncclAllReduce", Collective::AllReduce, sendbuff, recvbuff, count, datatype, op,
+             kNoRoot, comm, stream);
 }
 
 ncclResult_t pncclReduceConfig(const void* sendbuff, void* recvbuff, size_t count,
                                ncclDataType_t datatype, ncclRedOp_t op, int root, ncclComm_t comm,
                                cudaStream_t stream, const ncclCollConfig_t* config) {
-  return niccolite::api::reduce("ncclReduceConfig", sendbuff, recvbuff, count, datatype, op, root,
-                                comm, stream, config);
+  return run("ncclReduceConfig", Collective::Reduce, sendbuff, recvbuff, count, datatype, op, root,
+             comm, stream, config);
 }
 
 ncclResult_t pncclReduce(const void* sendbuff, void* recvbuff, size_t count,
                          ncclDataType_t datatype, ncclRedOp_t op, int root, ncclComm_t comm,
                          cudaStream_t stream) {
-  return niccolite::api::reduce("ncclReduce", sendbuff, recvbuff, count, datatype, op, root, comm,
-                                stream, nullptr);
+  return run("ncclReduce", Collective::Reduce, sendbuff, recvbuff, count, datatype, op, root, comm,
+             stream);
 }
 
 ncclResult_t pncclBroadcastConfig(const void* sendbuff, void* recvbuff, size_t count,
                                   ncclDataType_t datatype, int root, ncclComm_t comm,
                                   cudaStream_t stream, const ncclCollConfig_t* config) {
-  return niccolite::api::broadcast("ncclBroadcastConfig", sendbuff, recvbuff, count, datatype, root,
-                                   comm, stream, config);
+  return run("ncclBroadcastConfig", Collective::Broadcast, sendbuff, recvbuff, count, datatype,
+             kNoOperation, root, comm, stream, config);
 }
 
 ncclResult_t pncclBroadcast(const void* sendbuff, void* recvbuff, size_t count,
                             ncclDataType_t datatype, int root, ncclComm_t comm,
                             cudaStream_t stream) {
-  return niccolite::api::broadcast("ncclBroadcast", sendbuff, recvbuff, count, datatype, root, comm,
-                                   stream, nullptr);
+  return run("ncclBroadcast", Collective::Broadcast, sendbuff, recvbuff, count, datatype,
+             kNoOperation, root, comm, stream);
 }
 
 ncclResult_t pncclBcast(void* buff, size_t count, ncclDataType_t datatype, int root,
                         ncclComm_t comm, cudaStream_t stream) {
-  return niccolite::api::run("ncclBcast", {.collective = Collective::Broadcast,
-                                           .sendbuff = buff,
-                                           .recvbuff = buff,
-                                           .count = count,
-                                           .datatype = number_of(datatype),
-                                           .root = root,
-                                           .handle = comm,
-                                           .stream = stream});
+  return run("ncclBcast", Collective::Broadcast, buff, buff, count, datatype, kNoOperation, root,
+             comm, stream);
 }
 
 ncclResult_t pncclAllGatherConfig(const void* sendbuff, void* recvbuff, size_t sendcount,
                                   ncclDataType_t datatype, ncclComm_t comm, cudaStream_t stream,
                                   const ncclCollConfig_t* config) {
-  return niccolite::api::all_gather("ncclAllGatherConfig", sendbuff, recvbuff, sendcount, datatype,
-                                    comm, stream, config);
+  return run("ncclAllGatherConfig", Collective::AllGather, sendbuff, recvbuff, sendcount, datatype,
+             kNoOperation, kNoRoot, comm, stream, config);
 }
 
 ncclResult_t pncclAllGather(const void* sendbuff, void* recvbuff, size_t sendcount,
                             ncclDataType_t datatype, ncclComm_t comm, cudaStream_t stream) {
-  return niccolite::api::all_gather("ncclAllGather", sendbuff, recvbuff, sendcount, datatype, comm,
-                                    stream, nullptr);
+  return run("ncclAllGather", Collective::AllGather, sendbuff, recvbuff, sendcount, datatype,
+             kNoOperation, kNoRoot, comm, stream);
 }
 
 ncclResult_t pncclReduceScatterConfig(const void* sendbuff, void* recvbuff, size_t recvcount,
                                       ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
                                       cudaStream_t stream, const ncclCollConfig_t* config) {
-  return niccolite::api::reduce_scatter("ncclReduceScatterConfig", sendbuff, recvbuff, recvcount,
-                                        datatype, op, comm, stream, config);
+  return run("ncclReduceScatterConfig", Collective::ReduceScatter, sendbuff, recvbuff, recvcount,
+             datatype, op, kNoRoot, comm, stream, config);
 }
 
 ncclResult_t pncclReduceScatter(const void* sendbuff, void* recvbuff, size_t recvcount,
                                 ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
                                 cudaStream_t stream) {
-  return niccolite::api::reduce_scatter("ncclReduceScatter", sendbuff, recvbuff, recvcount,
-                                        datatype, op, comm, stream, nullptr);
+  return run("ncclReduceScatter", Collective::ReduceScatter, sendbuff, recvbuff, recvcount,
+             datatype, op, kNoRoot, comm, stream);
 }
 
 ncclResult_t pncclAlltoAllConfig(const void* sendbuff, void* recvbuff, size_t count,
                                  ncclDataType_t datatype, ncclComm_t comm, cudaStream_t stream,
                                  const ncclCollConfig_t* config) {
-  return niccolite::api::all_to_all("ncclAlltoAllConfig", sendbuff, recvbuff, count, datatype, comm,
-                                    stream, config);
+  return run("ncclAlltoAllConfig", Collective::AllToAll, sendbuff, recvbuff, count, datatype,
+             kNoOperation, kNoRoot, comm, stream, config);
 }
 
 ncclResult_t pncclAlltoAll(const void* sendbuff, void* recvbuff, size_t count,
                            ncclDataType_t datatype, ncclComm_t comm, cudaStream_t stream) {
-  return niccolite::api::all_to_all("ncclAlltoAll", sendbuff, recvbuff, count, datatype, comm,
-                                    stream, nullptr);
+  return run("ncclAlltoAll", Collective::AllToAll, sendbuff, recvbuff, count, datatype,
+             kNoOperation, kNoRoot, comm, stream);
 }
 
 ncclResult_t pncclGatherConfig(const void* sendbuff, void* recvbuff, size_t count,
                                ncclDataType_t datatype, int root, ncclComm_t comm,
                                cudaStream_t stream, const ncclCollConfig_t* config) {
-  return niccolite::api::gather("ncclGatherConfig", sendbuff, recvbuff, count, datatype, root, comm,
-                                stream, config);
+  return run("ncclGatherConfig", Collective::Gather, sendbuff, recvbuff, count, datatype,
+             kNoOperation, root, comm, stream, config);
 }
 
 ncclResult_t pncclGather(const void* sendbuff, void* recvbuff, size_t count,
                          ncclDataType_t datatype, int root, ncclComm_t comm, cudaStream_t stream) {
-  return niccolite::api::gather("ncclGather", sendbuff, recvbuff, count, datatype, root, comm,
-                                stream, nullptr);
+  return run("ncclGather", Collective::Gather, sendbuff, recvbuff, count, datatype, kNoOperation,
+             root, comm, stream);
 }
 
 ncclResult_t pncclScatterConfig(const void* sendbuff, void* recvbuff, size_t count,
                                 ncclDataType_t datatype, int root, ncclComm_t comm,
                                 cudaStream_t stream, const ncclCollConfig_t* config) {
-  return niccolite::api::scatter("ncclScatterConfig", sendbuff, recvbuff, count, datatype, root,
-                                 comm, stream, config);
+  return run("ncclScatterConfig", Collective::Scatter, sendbuff, recvbuff, count, datatype,
+             kNoOperation, root, comm, stream, config);
 }
 
 ncclResult_t pncclScatter(const void* sendbuff, void* recvbuff, size_t count,
                           ncclDataType_t datatype, int root, ncclComm_t comm, cudaStream_t stream) {
-  return niccolite::api::scatter("ncclScatter", sendbuff, recvbuff, count, datatype, root, comm,
-                                 stream, nullptr);
+  return run("ncclScatter", Collective::Scatter, sendbuff, recvbuff, count, datatype, kNoOperation,
+             root, comm, stream);
 }
 
 ncclResult_t pncclSend(const void* sendbuff, size_t count, ncclDataType_t datatype, int peer,
                        ncclComm_t comm, cudaStream_t stream) {
-  return niccolite::api::run("ncclSend", {.collective = Collective::PointToPoint,
-                                          .sendbuff = sendbuff,
-                                          .count = count,
-                                          .datatype = number_of(datatype),
-                                          .root = peer,
-                                          .is_send = true,
-                                          .handle = comm,
-                                          .stream = stream});
+  return run("ncclSend", {.collective = Collective::PointToPoint,
+                          .sendbuff = sendbuff,
+                          .count = count,
+                          .datatype = number_of(datatype),
+                          .root = peer,
+                          .is_send = true,
+                          .handle = comm,
+                          .stream = stream});
 }
 
 ncclResult_t pncclRecv(void* recvbuff, size_t count, ncclDataType_t datatype, int peer,
                        ncclComm_t comm, cudaStream_t stream) {
-  return niccolite::api::run("ncclRecv", {.collective = Collective::PointToPoint,
-                                          .recvbuff = recvbuff,
-                                          .count = count,
-                                          .datatype = number_of(datatype),
-                                          .root = peer,
-                                          .handle = comm,
-                                          .stream = stream});
+  return run("ncclRecv", {.collective = Collective::PointToPoint,
+                          .recvbuff = recvbuff,
+                          .count = count,
+                          .datatype = number_of(datatype),
+                          .root = peer,
+                          .handle = comm,
+                          .stream = stream});
 }
 
 }  // extern "C"

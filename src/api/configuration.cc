@@ -1,8 +1,8 @@
 #include "api/configuration.h"
 
-#include <algorithm>
 #include <cstring>
 
+#include "api/arguments.h"
 #include "base/log.h"
 #include "base/parameters.h"
 
@@ -106,10 +106,7 @@ bool orders_launches(const ncclConfig_t* config, const ncclConfig_t& copy) {
 Result<comm::Configuration> resolve(const ncclConfig_t* config) {
   ncclConfig_t copy = NCCL_CONFIG_INITIALIZER;
   if (config != nullptr) {
-    copy.magic = 0;  // must come from the caller
-    size_t size = 0;
-    std::memcpy(&size, config, sizeof size);
-    std::memcpy(&copy, config, std::min(size, sizeof copy));
+    copy = copy_versioned(config, copy);
     if (copy.magic != NCCL_API_MAGIC)
       return Status::invalid_argument(
           "ncclConfig_t argument not initialized via NCCL_CONFIG_INITIALIZER");

@@ -1,6 +1,5 @@
 #include "api/encryption.h"
 
-#include <algorithm>
 #include <atomic>
 #include <cstring>
 
@@ -19,11 +18,8 @@ Status set_encryption(const ncclEncryptionConfig_t* config) {
     is_wanted = false;
     return {};
   }
-  ncclEncryptionConfig_t copy = NCCL_ENCRYPTION_CONFIG_INITIALIZER;
-  copy.magic = 0;  // must come from the caller
-  size_t size = 0;
-  std::memcpy(&size, config, sizeof size);
-  std::memcpy(&copy, config, std::min(size, sizeof copy));
+  const ncclEncryptionConfig_t copy =
+      copy_versioned<ncclEncryptionConfig_t>(config, NCCL_ENCRYPTION_CONFIG_INITIALIZER);
   if (copy.magic != NCCL_API_MAGIC)
     return Status::invalid_argument(
         "ncclSetEncryption : config not initialized via NCCL_ENCRYPTION_CONFIG_INITIALIZER");

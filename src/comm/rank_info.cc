@@ -54,6 +54,10 @@ Status check_builds(std::span<const RankInfo> ranks) {
   return {};
 }
 
+/// One GPU of all machines: those of two may have the same identifier.
+using Gpu = std::pair<std::string, std::array<uint8_t, 16>>;
+Gpu own_gpu(const RankInfo& info) { return {info.host, info.device_uuid}; }
+
 }  // namespace
 
 bool asks_for_machine_graph() {
@@ -160,7 +164,7 @@ Result<RankInfo> decode(std::span<const std::byte> bytes, int rank, int nranks) 
 Status check(std::span<const RankInfo> ranks) {
   TRY(check_builds(ranks));
   const RankInfo& first = ranks[0];
-  std::map<std::pair<std::string, std::array<uint8_t, 16>>, size_t> users;
+  std::map<Gpu, size_t> users;
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     const RankInfo& info = ranks[rank];
     if (info.machine != first.machine)
@@ -168,7 +172,7 @@ Status check(std::span<const RankInfo> ranks) {
           "rank {} on host {} uses {} GPUs, rank 0 on host {} {} ones: set NICCOLITE_DEVICES alike "
           "on all ranks",
           rank, info.host_name, kind_name(info.machine), first.host_name, kind_name(first.machine));
-    const auto [other, is_first] = users.emplace(std::pair(info.host, info.device_uuid), rank);
+    const auto [other, is_first] = users.emplace(own_gpu(info), rank);
     if (!is_first && !first.may_share_gpu)
       return Status::invalid_usage(
           "Duplicate GPU detected : ranks {} and {} both use GPU {} (bus {}) of host {}. Give each "
@@ -188,11 +192,11 @@ std::vector<int> machines_of(std::span<const RankInfo> ranks) {
 }
 
 std::optional<int> most_ctas_of_sharers(std::span<const RankInfo> ranks) {
-  std::map<std::pair<std::string, std::array<uint8_t, 16>>, int> sharers;
-  for (const RankInfo& info : ranks) ++sharers[{info.host, info.device_uuid}];
+  std::map<Gpu, int> sharers;
+  for (const RankInfo& info : ranks) ++sharers[own_gpu(info)];
   std::optional<int> most;
   for (const RankInfo& info : ranks) {
-    const int count = sharers[{info.host, info.device_uuid}];
+    const int count = sharers[own_gpu(info)];
     if (count == 1 || info.places == 0) continue;
     const int share = std::max(1, info.places / count);
     most = std::min(most.value_or(share), share);

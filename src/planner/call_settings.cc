@@ -39,16 +39,6 @@ constexpr std::string_view kForeignNames[] = {"collnet_direct_simple",
                                               "symk_tmast",
                                               "symk_tmastmc"};
 
-std::vector<std::string_view> split(std::string_view text, char separator) {
-  std::vector<std::string_view> parts;
-  for (size_t start = 0; start <= text.size();) {
-    const size_t end = std::min(text.find(separator, start), text.size());
-    parts.push_back(text.substr(start, end - start));
-    start = end + 1;
-  }
-  return parts;
-}
-
 /// What a name means; none: no algorithm of any collective is called so.
 std::optional<Selection> named(Collective collective, std::string_view name) {
   if (name.empty()) return std::nullopt;

@@ -20,18 +20,17 @@ constexpr std::string_view kFunctions[] = {"broadcast",     "reduce",    "allgat
                                            "reducescatter", "allreduce", "alltoall",
                                            "gather",        "scatter",   "sendrecv"};
 
-std::vector<std::string> split(const std::string& text, char separator) {
-  std::vector<std::string> parts;
-  size_t start = 0;
-  for (size_t at = 0; at <= text.size(); ++at)
-    if (at == text.size() || text[at] == separator) {
-      parts.push_back(text.substr(start, at - start));
-      start = at + 1;
-    }
+}  // namespace
+
+std::vector<std::string_view> split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  for (size_t start = 0; start <= text.size();) {
+    const size_t end = std::min(text.find(separator, start), text.size());
+    parts.push_back(text.substr(start, end - start));
+    start = end + 1;
+  }
   return parts;
 }
-
-}  // namespace
 
 std::string lower(std::string_view text) {
   std::string result(text);
@@ -67,7 +66,8 @@ std::vector<Token> protocol_tokens() {
 }
 
 bool is_named(std::string_view text, std::string_view function) {
-  for (const std::string& group : split(lower(text), ';'))
+  const std::string plain = lower(text);
+  for (const std::string_view group : split(plain, ';'))
     if (group.substr(0, group.find(':')) == function) return true;
   return false;
 }
@@ -80,24 +80,25 @@ Result<uint32_t> parse_selection(std::string_view variable, std::string_view tex
   uint32_t allowed = all;
   if (text.empty()) return allowed;
   bool first = true;
-  for (std::string group : split(lower(text), ';')) {
+  const std::string plain = lower(text);
+  for (std::string_view group : split(plain, ';')) {
     bool applies = true;
-    if (const size_t colon = group.find(':'); colon != std::string::npos) {
-      const std::string named = group.substr(0, colon);
+    if (const size_t colon = group.find(':'); colon != std::string_view::npos) {
+      const std::string_view named = group.substr(0, colon);
       if (std::find(std::begin(kFunctions), std::end(kFunctions), named) == std::end(kFunctions))
         return Status::invalid_usage("{} names the unknown function '{}' in '{}'", variable, named,
                                      text);
       applies = named == function;
-      group.erase(0, colon + 1);
+      group.remove_prefix(colon + 1);
     } else if (!first) {
       return Status::invalid_usage("{}: only the first group may omit the function, in '{}'",
                                    variable, text);
     }
     first = false;
-    const bool inverted = !group.empty() && group.front() == '^';
-    if (inverted) group.erase(0, 1);
+    const bool inverted = group.starts_with('^');
+    if (inverted) group.remove_prefix(1);
     uint32_t named = 0;
-    for (const std::string& name : split(group, ',')) {
+    for (const std::string_view name : split(group, ',')) {
       const auto found = std::find_if(tokens.begin(), tokens.end(),
                                       [&](const Token& token) { return token.name == name; });
       if (found != tokens.end()) {

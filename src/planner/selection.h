@@ -22,6 +22,8 @@ struct Token {
 };
 
 std::string lower(std::string_view text);
+/// What stands before, between and behind the separators; views into `text`.
+std::vector<std::string_view> split(std::string_view text, char separator);
 
 /// What NCCL_ALGO may name: every algorithm, each family's plain form alone, and a family's name
 /// for all its forms; the bits of those that `collective` has, by algorithms::index_of().

@@ -72,9 +72,8 @@ int policy_bits(const std::string& text) {
   if (text.empty()) return 0;
   if (text.size() == 1 && text[0] >= '0' && text[0] <= '2') return text[0] - '0';
   int bits = 0;
-  for (size_t start = 0; start <= text.size();) {
-    const size_t end = std::min(text.find('|', start), text.size());
-    const std::string name = lower(std::string_view(text).substr(start, end - start));
+  const std::string plain = lower(text);
+  for (const std::string_view name : split(plain, '|')) {
     if (name == "efficiency") {
       bits |= kEfficiencyBit;
     } else if (name == "zero") {
@@ -83,7 +82,6 @@ int policy_bits(const std::string& text) {
       LOG(Warn, Env, "NCCL_CTA_POLICY={}: '{}' is none of DEFAULT, EFFICIENCY, ZERO: ignored", text,
           name);
     }
-    start = end + 1;
   }
   return bits;
 }
