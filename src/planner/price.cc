@@ -248,6 +248,8 @@ algorithms::Load fitted_load_of(const Algorithm& algorithm, int nranks) {
   if (algorithm.traits.load != nullptr) return algorithm.traits.load(nranks);
   Settings settings;
   settings.nranks = nranks;
+  // What a schedule asks for does not depend on it, but there is none without.
+  for (executor::FifoShape& shape : settings.shapes) shape.depth = 4;
   const auto demand = demand_on(settings, algorithm, /*is_direct=*/false);
   return {.steps = static_cast<double>(demand->chain.hops()),
           .sent = std::max(demand->load.link, demand->load.rail),

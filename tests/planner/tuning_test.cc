@@ -12,6 +12,7 @@
 #include <set>
 #include <string>
 
+#include "algorithms/registry.h"
 #include "planner/model.h"
 #include "planner/settings.h"
 #include "planner/tunings.h"
@@ -71,6 +72,24 @@ TEST(BuiltInTunings, AreAllReadAndEachClassHasOneForAnyGpu) {
 }
 
 // What is found is what the file says, by the names of its columns.
+// Also of algorithms that do not say themselves what they send.
+TEST(BuiltInTunings, PriceWhatLinksCarry) {
+  for (const BuiltInTuning& each : built_in_tunings()) {
+    const Tuning tuning = parse_tuning(each.text, each.name).take();
+    for (const algorithms::Algorithm& algorithm : algorithms::all()) {
+      for (const Protocol protocol : {Protocol::LL, Protocol::LL128, Protocol::Simple}) {
+        if (tuning.find(algorithm, protocol) == nullptr) continue;
+        for (const int nranks : {2, 4}) {
+          if (nranks < algorithm.min_ranks || nranks > algorithm.max_ranks) continue;
+          const algorithms::Load load = fitted_load_of(algorithm, nranks);
+          EXPECT_GE(load.sent, 0.5) << each.name << ", " << algorithm.name << " of " << nranks;
+          EXPECT_GE(load.steps, 1);
+        }
+      }
+    }
+  }
+}
+
 TEST(Tuning, HasTheNumbersOfItsFile) {
   // Of each property and protocol another number, from 0.001 on.
   const auto properties = [] {
