@@ -294,7 +294,8 @@ namespace {
 
 struct DirectListPrice {
   size_t least_bytes;                    // of all operations together
-  size_t least_bytes_of_live_operation;  // live calls have their buffers looked up
+  size_t least_bytes_of_live_operation;  // live calls have their buffers looked up, which takes
+                                         // longer than small operations do in other lists
   double fixed_microseconds;             // whatever is in the list
 };
 // Two ranks on an H100, in graphs: a direct list takes 10 us and 0.3 us for each 100 KB. Others
@@ -314,9 +315,9 @@ bool pays_direct_list(const Settings& settings, Collective collective, size_t op
                       size_t bytes, bool is_captured) {
   const DirectListPrice& price = price_of_direct_list(settings);
   if (operations < 2) return false;
-  if (!is_captured)
-    return bytes >= std::max(price.least_bytes, operations * price.least_bytes_of_live_operation);
   const bool may_be_listed = choose_for_list(settings, collective, bytes / operations).has_value();
+  if (!is_captured && may_be_listed)
+    return bytes >= std::max(price.least_bytes, operations * price.least_bytes_of_live_operation);
   const size_t most_of_launch = may_be_listed
                                     ? executor::kMostListWorks
                                     : settings.shapes[static_cast<size_t>(Protocol::LL)].channels;

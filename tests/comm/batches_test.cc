@@ -298,6 +298,8 @@ TEST(Batches, MakeDirectListsWhereTheyPay) {
   EXPECT_FALSE(goes_direct(100, 1, true));
   const std::vector<Task> scatters(30, task_of(reduce_scatter(256)));
   EXPECT_TRUE(batches_of(settings, 0, scatters, true)[0].goes_direct) << "by LL it is in no list";
+  EXPECT_TRUE(batches_of(settings, 0, scatters, false)[0].goes_direct)
+      << "to look their buffers up takes less than the launches";
   EXPECT_FALSE(goes_direct(200, 1, false)) << "to look their buffers up takes longer";
   planner::Settings slots = settings;
   planner::set_reach(slots, false);
