@@ -20,7 +20,13 @@ namespace niccolite::executor::cuda {
 inline constexpr uint32_t kLineThreads = 8;
 inline constexpr uint32_t kLinePart = ll128::kLineBytes / kLineThreads;
 inline constexpr uint32_t kWarpLines = kWarp / kLineThreads;
+inline constexpr uint32_t kRowData = kWarpLines * ll128::kDataBytes;  // of a warp's four lines
 inline constexpr int kCopyRows = 4;
+
+/// From the data of a row to a thread's part of one of its lines.
+__device__ __forceinline__ constexpr uint32_t offset_in_row(uint32_t line, uint32_t part) {
+  return line * ll128::kDataBytes + part * kLinePart;
+}
 
 /// What one instruction does in a round, as the calling thread sees it.
 struct LineMove {
@@ -120,7 +126,9 @@ __device__ __forceinline__ void store_local(const LineMove& move, uint32_t line,
   const uint32_t bytes = move.transfer.bytes;
   if constexpr (std::is_same_v<Piece, AnyPiece>) {
     const uint32_t left = exists && offset < bytes ? bytes - offset : 0;
-    store_row_part<typename Operation::Element>(target, words, move.has_flag() ? 1 : 2, left);
+    const uint32_t in_row = offset_in_row(line % kWarpLines, move.part);
+    store_row_part<typename Operation::Element>(target - in_row, kRowData, in_row, words,
+                                                move.has_flag() ? 1 : 2, left);
   } else {
     if (!exists) return;
     if (offset + kVec8 <= bytes) store_pieces<Piece>(target, words.first, kVec8);

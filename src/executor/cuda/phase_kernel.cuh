@@ -102,7 +102,8 @@ class PhaseKernel : private PhaseConnections {
     const uint32_t at = group * kGroupData + offset();
     if constexpr (sizeof(Element) < kVec8) {
       if (needs_care) {
-        return store_row_part<Element>(part, words, has_flag() ? 1 : 2, left_of(share, at));
+        return store_row_part<Element>(part - offset(), kGroupData, offset(), words,
+                                       has_flag() ? 1 : 2, left_of(share, at));
       }
     }
     if (at < share.bytes) ptx::store<uint64_t>(part, words.first);

@@ -174,11 +174,45 @@ __device__ __forceinline__ void store_row(std::byte* address, const Words& vec8s
   }
 }
 
-/// The same where `left` bytes are there from `address` on: of `most` vec8s (1 or 2) that the
-/// thread has, the next thread having those behind them. What is less than a vec8 is the last.
+/// The same for a row of which all is there, `bytes` bytes from `row` on: the thread's vec8s lie
+/// `in_row` bytes into it, one or, if `has_second`, two. What of its ends shares words with memory
+/// that is not the row's would fill one word: it is stored by elements, a thread each. (Without a
+/// branch: what few threads do by themselves takes as long as if all did it.)
 template <typename Element>
-__device__ __forceinline__ void store_row_part(std::byte* address, const Words& vec8s,
-                                               uint32_t most, uint32_t left) {
+__device__ __forceinline__ void store_whole_row(std::byte* row, uint32_t bytes, uint32_t in_row,
+                                                const Words& vec8s, bool has_second) {
+  using Piece = typename PieceOf<sizeof(Element)>::Type;
+  const auto offset = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(row + in_row) % kVec8);
+  if (offset == 0) {
+    ptx::store<uint64_t>(row + in_row, vec8s.first);
+    if (has_second) ptx::store<uint64_t>(row + in_row + kVec8, vec8s.second);
+    return;
+  }
+  const uint32_t lane = ptx::thread() % kWarp;
+  const uint64_t last = has_second ? vec8s.second : vec8s.first;
+  const uint64_t before = ptx::previous_of_warp(last);
+  const uint64_t first_of_row = ptx::value_of_lane(vec8s.first, 0);
+  const uint64_t last_of_row = ptx::value_of_lane(last, kWarp - 1);
+  const auto join = [&](uint64_t low, uint64_t high) {
+    return low >> 8 * (kVec8 - offset) | high << 8 * offset;
+  };
+  std::byte* word = row + in_row - offset;
+  if (lane != 0) ptx::store<uint64_t>(word, join(before, vec8s.first));
+  if (has_second) ptx::store<uint64_t>(word + kVec8, join(vec8s.first, vec8s.second));
+  const uint32_t at = lane * sizeof(Element);
+  if (at >= kVec8) return;
+  std::byte* end = at < offset ? row + bytes : row;
+  ptx::store<Piece>(end - offset + at,
+                    static_cast<Piece>(join(last_of_row, first_of_row) >> 8 * at));
+}
+
+/// The same where `left` bytes are there from the thread's vec8s on: of `most` vec8s (1 or 2) that
+/// the thread has, the next thread having those behind them. What is less than a vec8 is the last.
+template <typename Element>
+__device__ __forceinline__ void store_row_part(std::byte* row, uint32_t bytes, uint32_t in_row,
+                                               const Words& vec8s, uint32_t most, uint32_t left) {
+  if (in_row + left >= bytes) return store_whole_row<Element>(row, bytes, in_row, vec8s, most == 2);
+  std::byte* address = row + in_row;
   const uint32_t whole = left / kVec8 < most ? left / kVec8 : most;
   const bool is_followed = ptx::thread() % kWarp != kWarp - 1 && left >= (most + 1) * kVec8;
   store_row<Element>(address, vec8s, whole, is_followed);
