@@ -22,7 +22,9 @@ bool is_all_direct(const WorkerShape& worker) {
 bool can_have_bulk_copies(const WorkerShape& worker, const Facilities& facilities) {
   const bool scales_input = facilities.scales_input && worker.reads_input;
   const bool scales_result = facilities.scales_result && worker.finishes;
-  return facilities.has_bulk_copies && facilities.publishes_chunks && worker.instructions == 1 &&
+  const bool has_bulk_copies =
+      facilities.has_bulk_copies || (facilities.has_bulk_copies_within && copies_only(worker));
+  return has_bulk_copies && facilities.publishes_chunks && worker.instructions == 1 &&
          worker.receives.size() + worker.has_source == 1 && !scales_input && !scales_result;
 }
 

@@ -18,7 +18,7 @@ using niccolite::executor::cuda::CopyOperation;
     let_next_begin();                                                                     \
     mark_begin(args.header);                                                              \
     __VA_ARGS__;                                                                          \
-    await_last();                                                                         \
+    await_last<Protocol::protocol == Protocol::Simple>();                                 \
     mark_end(args.header);                                                                \
   }
 

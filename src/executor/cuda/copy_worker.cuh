@@ -14,9 +14,10 @@
 // One thread drives bulk copies, one instruction after the other, so that what it does for a tile
 // bounds what the worker moves: a tile costs two waits, its copies and a few additions. All else is
 // done once for a round. Bulk copies move between addresses that are aligned to 16 bytes. Where a
-// buffer is not, this rank's or one that a peer advertises, a warp takes over (kByWarp): vec16s
-// around a tile are loaded as ever, and the threads store it from where it begins in them. The
-// thread finds out before it has stored anything.
+// buffer is not, this rank's or one that a peer advertises, others take over: threads without
+// stages (kernel.cuh: run_copy()), or else a warp (kByWarp), for which vec16s around a tile are
+// loaded as ever, and which stores it from where it begins in them. The thread finds out before it
+// has stored anything.
 //
 // For workers of one instruction with one operand that is not scaled (lowering/workers.h). Simple's
 // slots, steps and counters are the same: the other end may be served by any code.

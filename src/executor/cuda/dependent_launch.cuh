@@ -7,6 +7,8 @@
 // before 9.0 follow each other as ever.
 #pragma once
 
+#include "executor/cuda/ptx.cuh"
+
 namespace niccolite::executor::cuda {
 
 /// At the start of a kernel: one that is to run beside it may begin.
@@ -16,9 +18,17 @@ __device__ __forceinline__ void let_next_begin() {
 #endif
 }
 
-/// At the end: waits for the kernel that this one runs beside, if it does.
+/// At the end, by all threads of the CTA: waits for the kernel that this one runs beside, if it
+/// does. `kByLastWarp`: only those of the last warp wait, behind all that the warp has to do. The
+/// instruction stops a warp as a whole, and where bulk copies move data (Simple) there are warps of
+/// which one thread does while the others are done (kernel.cuh: run_copy()).
+template <bool kByLastWarp>
 __device__ __forceinline__ void await_last() {
 #if __CUDA_ARCH__ >= 900
+  if constexpr (kByLastWarp) {
+    if (ptx::thread() / kWarp != (ptx::threads() - 1) / kWarp) return;
+    ptx::barrier_warp();
+  }
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }

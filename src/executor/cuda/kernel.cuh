@@ -78,47 +78,81 @@ __device__ __forceinline__ void await_takers(const Cta& cta, const WorkerTask& t
   });
 }
 
-/// Where the thread that copies leaves word for the worker's second warp: behind the addresses that
+/// Where the thread that copies leaves word for the worker's other warps: behind the addresses that
 /// it uses itself.
-__device__ __forceinline__ uint64_t* word_for_warp(const CompactInstruction& instruction,
-                                                   std::byte** pointers) {
+__device__ __forceinline__ uint64_t* word_for_others(const CompactInstruction& instruction,
+                                                     std::byte** pointers) {
   return reinterpret_cast<uint64_t*>(pointers + kPlanPointers + instruction.receive_count +
                                      instruction.send_count);
 }
 inline constexpr uint64_t kNoWord = ~uint64_t{0};
 inline constexpr uint32_t kNanosecondsPerLook = 2000;  // more looks cost the thread some time
 
-/// All threads of a worker that copies through stages. With bulk copies, one of them does, and the
-/// worker's second warp, if it has one, waits for the case that some buffer is not aligned: threads
-/// of the first that wait for theirs would take a fifth of its time. Without, the first warp does.
+/// All threads of a worker that goes through its program by itself, from its begin on.
+template <typename Operation>
+__device__ __forceinline__ void run_by_threads(const Cta& cta, const WorkerTask& task,
+                                               const WorkerThreads& worker, std::byte** pointers) {
+  const CompactInstruction* first = cta.instructions + task.first;
+  const uint32_t count = task.count;
+  for (uint32_t round = 0; round < cta.work->partition.rounds; ++round) {
+    for (uint32_t i = 0; i < count; ++i) {
+      if (simple_step<Operation>(cta, worker, first[i], round, count == 1, pointers)) continue;
+      if (worker.rank == 0) leave_advertisements(cta);
+      return;
+    }
+  }
+}
+
+/// All threads of a worker that copies through stages. With bulk copies, one of them does, and
+/// other warps, if it has any, wait for the case that some buffer is not aligned: threads of the
+/// first that wait for theirs would take a fifth of its time. Without, the first warp does; or, of
+/// copies within the GPU that are not aligned, all threads, if they are many.
 template <typename Operation>
 __device__ __forceinline__ void run_copy(const Cta& cta, const WorkerTask& task,
                                          const WorkerThreads& worker, std::byte** pointers) {
   uint32_t position = 0;
+  const CompactInstruction& instruction = cta.instructions[task.first];
   if (!ptx::has_bulk_copies()) {
+    const bool copies_within = instruction.receive_count + instruction.send_count == 0;
+    if (worker.size > 2 * kWarp && copies_within && cta.work->width < kVec16)
+      return run_by_threads<Operation>(cta, task, worker, pointers);
     if (worker.rank < kWarp) CopyWorker<Operation, true>(cta, task, pointers).run(0);
     return;
   }
+  WorkerThreads others = worker;
   if (worker.size == kWarp) {
     if (worker.rank == 0) position = CopyWorker<Operation, false>(cta, task, pointers).run(0);
     position = ptx::first_of_warp(position);
   } else {
-    uint64_t* word = word_for_warp(cta.instructions[task.first], pointers);
+    uint64_t* word = word_for_others(instruction, pointers);
     if (worker.rank < kWarp) {
       if (worker.rank == 0) {
         position = CopyWorker<Operation, false>(cta, task, pointers, word).run(0);
-        // Unless it is known already. [word] pairs with that of the second warp.
+        // Unless it is known already. [word] pairs with that of the others.
         ptx::store_release_shared(word, uint64_t{position});
       }
       return;
     }
-    if (worker.rank >= 2 * kWarp) return;
     uint64_t found;
     while ((found = ptx::load_acquire_shared(word)) == kNoWord) ptx::sleep(kNanosecondsPerLook);
     position = static_cast<uint32_t>(found);
+    others.rank -= kWarp;
+    others.size -= kWarp;
   }
+  if (position == 0) return;
+  if constexpr (!Operation::kReduces) {
+    // Nothing has been stored, so that they may begin anew. (What was put is passed on from stages
+    // alone: start_advertisements().)
+    if (others.size > kWarp && instruction.receive_count == 0) {
+      others.barrier();  // the thread's addresses, where the plan is to be, are not wanted any more
+      if (others.rank == 0) begin_plan(pointers);
+      others.barrier();
+      return run_by_threads<Operation>(cta, task, others, pointers);
+    }
+  }
+  if (others.rank >= kWarp) return;
   ptx::barrier_warp();
-  if (position != 0) CopyWorker<Operation, true>(cta, task, pointers).run(position);
+  CopyWorker<Operation, true>(cta, task, pointers).run(position);
 }
 
 /// All threads of a worker that has nothing to do but to wait for those that have its
@@ -138,15 +172,6 @@ __device__ __forceinline__ void run_awaiting(const Cta& cta, const WorkerTask& t
   if (worker.rank == 0) await_takers(cta, task);
 }
 
-/// Does the worker only copy, and not from vec16s to vec16s? Its threads, if they are many, are
-/// then faster than bulk copies.
-__device__ __forceinline__ bool is_unaligned_copy(const Cta& cta, const WorkerTask& task,
-                                                  const WorkerThreads& worker) {
-  const CompactInstruction& instruction = cta.instructions[task.first];
-  return worker.size > 2 * kWarp && instruction.receive_count + instruction.send_count == 0 &&
-         cta.work->width < kVec16;
-}
-
 /// A worker of the Simple protocol, in the form that suits it.
 template <typename Operation>
 __device__ __forceinline__ void run_simple(const Cta& cta, const WorkerTask& task,
@@ -154,29 +179,18 @@ __device__ __forceinline__ void run_simple(const Cta& cta, const WorkerTask& tas
   std::byte** pointers = cta.pointers + task.pointers;
   if (worker.rank == 0) {
     start_advertisements<Operation>(cta, task);
-    plan_at(pointers).live = ptx::shared_memory();  // any address but null
-    plan_at(pointers).bytes = 0;
-    plan_at(pointers).is_loose = 0;
-    if (task.has(kCopiesStaged)) *word_for_warp(cta.instructions[task.first], pointers) = kNoWord;
+    begin_plan(pointers);
+    if (task.has(kCopiesStaged)) *word_for_others(cta.instructions[task.first], pointers) = kNoWord;
   }
   worker.barrier();
   if (only_awaits(cta, task)) return run_awaiting<Operation>(cta, task, worker);
-  if (task.has(kCopiesStaged) && !is_unaligned_copy(cta, task, worker))
-    return run_copy<Operation>(cta, task, worker, pointers);
-  const CompactInstruction* first = cta.instructions + task.first;
-  const uint32_t count = task.count;
+  if (task.has(kCopiesStaged)) return run_copy<Operation>(cta, task, worker, pointers);
   if constexpr (Operation::kReduces) {
-    if (task.has(kReducesStaged) && run_reduce_worker<Operation>(cta, *first, worker, pointers)) {
+    const CompactInstruction& first = cta.instructions[task.first];
+    if (task.has(kReducesStaged) && run_reduce_worker<Operation>(cta, first, worker, pointers))
       return;
-    }
   }
-  for (uint32_t round = 0; round < cta.work->partition.rounds; ++round) {
-    for (uint32_t i = 0; i < count; ++i) {
-      if (simple_step<Operation>(cta, worker, first[i], round, count == 1, pointers)) continue;
-      if (worker.rank == 0) leave_advertisements(cta);
-      return;
-    }
-  }
+  run_by_threads<Operation>(cta, task, worker, pointers);
 }
 
 /// kHasRelays: as ll_step()'s.

@@ -50,6 +50,14 @@ __device__ __forceinline__ SimplePlan& plan_at(std::byte** pointers) {
   return *reinterpret_cast<SimplePlan*>(pointers);
 }
 
+/// By one thread, before the first instruction.
+__device__ __forceinline__ void begin_plan(std::byte** pointers) {
+  SimplePlan& plan = plan_at(pointers);
+  plan.live = ptx::shared_memory();  // any address but null
+  plan.bytes = 0;
+  plan.is_loose = 0;
+}
+
 /// By one thread: the plan's local addresses and length. They move on from round to round when the
 /// worker has no other instruction; to work them out anew takes half a microsecond, in which
 /// nothing is moved.

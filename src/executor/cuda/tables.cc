@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <span>
 
 #include "executor/cuda/device_types.h"
@@ -11,21 +12,6 @@
 
 namespace niccolite::executor::cuda {
 namespace {
-
-/// Warps for each worker by weight, at least one each. There are at least as many warps as workers.
-std::vector<uint32_t> share_warps(std::span<const uint8_t> weights, uint32_t warps) {
-  std::vector<uint32_t> shares(weights.size(), 1);
-  for (uint32_t given = static_cast<uint32_t>(weights.size()); given < warps; ++given) {
-    size_t neediest = 0;  // the worker with the most weight per warp
-    for (size_t i = 1; i < weights.size(); ++i) {
-      if (uint64_t{weights[i]} * shares[neediest] > uint64_t{weights[neediest]} * shares[i]) {
-        neediest = i;
-      }
-    }
-    ++shares[neediest];
-  }
-  return shares;
-}
 
 /// Lays out the parameters section by section.
 class Layout {
@@ -74,37 +60,52 @@ struct ChannelWarps {
   std::vector<uint32_t> warps;
 };
 
-/// A small worker needs one warp, and has a second one where there is room (kernel.cuh:
-/// run_copy()); the others share what there is by their weights.
-ChannelWarps share_channel(const Program& program, int channel, const std::vector<bool>& is_small,
-                           uint32_t warps) {
+/// Of a worker's share of its channel's warps. By Simple, within a GPU copies take half as many as
+/// over a link (docs/design/0074).
+uint32_t weight_of(const Launch& launch, const CompactWorker& worker) {
+  const auto instructions =
+      std::span(launch.program->instructions).subspan(worker.first, worker.count);
+  const bool crosses_links = std::ranges::any_of(instructions, [](const CompactInstruction& each) {
+    return each.receive_count + each.send_count != 0;
+  });
+  const bool counts_double = launch.protocol == Protocol::Simple && crosses_links;
+  return std::max<uint32_t>(worker.weight, 1) * (counts_double ? 2 : 1);
+}
+
+/// At least one for each worker, of which there are no more than warps, and no more than it can
+/// use; as many as there are, by weight. Where threads reduce, workers that bulk copies serve have
+/// one.
+ChannelWarps share_channel(const Launch& launch, int channel, const WorkerMovers& movers,
+                           bool reduces, uint32_t warps) {
+  const Program& program = *launch.program;
   ChannelWarps result;
-  std::vector<uint8_t> weights;
+  std::vector<uint32_t> weights, most;
   for (uint32_t l = 0; l < program.workers.size(); ++l) {
     if (program.workers[l].channel != channel) continue;
     result.workers.push_back(l);
     result.warps.push_back(1);
-    if (is_small[l]) {
-      --warps;
-    } else {
-      weights.push_back(std::max<uint8_t>(program.workers[l].weight, 1));
+    weights.push_back(weight_of(launch, program.workers[l]));
+    most.push_back(movers.most_warps[l]);
+  }
+  if (reduces && std::ranges::count(most, kMaxWarps) != 0) {
+    for (uint32_t& each : most) each = each == kMaxWarps ? kMaxWarps : 1;
+  }
+  for (size_t given = result.workers.size(); given < warps; ++given) {
+    std::optional<size_t> neediest;  // the worker with the most weight per warp
+    for (size_t i = 0; i < most.size(); ++i) {
+      if (result.warps[i] >= most[i]) continue;
+      if (!neediest || weights[i] * result.warps[*neediest] > weights[*neediest] * result.warps[i])
+        neediest = i;
     }
-  }
-  if (weights.empty()) {
-    if (warps >= result.workers.size()) std::fill(result.warps.begin(), result.warps.end(), 2);
-    return result;
-  }
-  size_t next = 0;
-  const std::vector<uint32_t> shares = share_warps(weights, warps);
-  for (size_t i = 0; i < result.workers.size(); ++i) {
-    if (!is_small[result.workers[i]]) result.warps[i] = shares[next++];
+    if (!neediest) break;
+    ++result.warps[*neediest];
   }
   return result;
 }
 
 /// Returns the threads that a CTA needs, of `threads` that it may have.
 uint32_t add_workers(const Launch& launch, uint32_t threads, const WorkerMovers& movers,
-                     Tables& tables) {
+                     bool reduces, Tables& tables) {
   const Program& program = *launch.program;
   const uint32_t service = service_warps(launch.protocol);
   tables.workers.resize(program.workers.size());
@@ -112,7 +113,7 @@ uint32_t add_workers(const Launch& launch, uint32_t threads, const WorkerMovers&
   uint32_t most_warps = 1;
   for (int channel = 0; channel < program.nchannels; ++channel) {
     const auto [workers, shares] =
-        share_channel(program, channel, movers.is_small, threads / kWarp - service);
+        share_channel(launch, channel, movers, reduces, threads / kWarp - service);
     if (workers.empty()) continue;  // messages may leave a channel to other ranks
     uint8_t* const roles = &tables.warps[static_cast<size_t>(channel) * kMaxWarps];
     uint32_t warp = 0;
@@ -260,7 +261,7 @@ Result<Params> make_params(const Launch& launch, uint32_t threads, bool reduces,
   add_ports(launch, tables);
   add_instructions(launch, tables);
   Params params;
-  params.threads = add_workers(launch, threads, movers, tables);
+  params.threads = add_workers(launch, threads, movers, reduces, tables);
   TRY(add_uses(launch, tables));
   params.bytes = lay_out(tables, header);
   if (!tables.ports.empty()) header.copy_counter = tables.ports[0].control->tile_counters + 1;

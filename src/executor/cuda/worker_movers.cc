@@ -21,6 +21,7 @@ WorkerMovers choose_worker_movers(const Launch& launch, uint32_t flags, bool red
   const std::vector<lowering::WorkerPlan> plans = lowering::plan_workers(
       shapes, {.publishes_chunks = launch.protocol == Protocol::Simple,
                .has_bulk_copies = staging == Staging::All,
+               .has_bulk_copies_within = staging != Staging::None,
                .has_staged_reductions = staging != Staging::None,
                .reduces = reduces,
                .scales_input = (flags & kScalesInput) != 0,
@@ -41,10 +42,12 @@ WorkerMovers choose_worker_movers(const Launch& launch, uint32_t flags, bool red
     const bool only_waits =
         plans[l].only_advertises &&
         stride_width(launch, launch.program->workers[l].work) < advertisement::kAlignment;
-    // A copy beside other works, whose buffers need not be aligned alike: threads make it then.
-    const bool may_need_threads =
-        shapes[l].receives.empty() && shapes[l].sends.empty() && !shapes[l].is_only_work;
-    movers.is_small.push_back((copies && !may_need_threads) || only_waits);
+    const bool copies_within = shapes[l].receives.empty() && shapes[l].sends.empty();
+    movers.most_warps.push_back(only_waits                    ? 1
+                                : !copies                     ? kMaxWarps
+                                : !shapes[l].receives.empty() ? kWarpsOfPassingOn
+                                : copies_within               ? kWarpsOfCopyWithin
+                                                              : kWarpsOfSend);
   }
   return movers;
 }

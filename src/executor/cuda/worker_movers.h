@@ -15,10 +15,17 @@ namespace niccolite::executor::cuda {
 /// also for those whose buffers have one block and no stride.
 uint8_t stride_width(const Launch& launch, size_t work);
 
+/// The warps that a worker which bulk copies serve has at most: that of the thread that drives
+/// them, and those that take over where source and target are not aligned alike (kernel.cuh:
+/// run_copy()).
+inline constexpr uint32_t kWarpsOfPassingOn = 2;
+inline constexpr uint32_t kWarpsOfCopyWithin = 4;
+inline constexpr uint32_t kWarpsOfSend = 8;
+
 /// By worker.
 struct WorkerMovers {
-  std::vector<uint8_t> forms;  // WorkerForm: several
-  std::vector<bool> is_small;  // it needs no more than one warp
+  std::vector<uint8_t> forms;        // WorkerForm: several
+  std::vector<uint32_t> most_warps;  // kMaxWarps: as many as there are
 };
 
 /// `flags`: the header's. `reduces`: the kernel does (KernelId).
