@@ -75,6 +75,9 @@ def groups_of(quick, is_virtual, cublas=None):
                                                *sizes(KIB, 16 * KIB, 256 * KIB)], 8 if calls < 200 else 4))
     groups.append(Group("messages", ["messages_8,messages_32,alltoallv,sendrecv", "-d", "uint8",
                                      *sizes(2 * KIB, 64 * KIB, 256 * KIB, MIB, 16 * MIB)], 40))
+    # Displacements of an odd number of bytes: few of the blocks are aligned alike at both ends.
+    groups.append(Group("uneven", ["alltoallv", "-d", "uint8", *sizes(64 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB), "--starts", "0,1",
+                                   "--extra", "0,1"], 20))
     for communicators in (1, 2, 3):
         groups.append(Group(f"communicators_{communicators}", ["all_reduce,all_gather", "-d", "bfloat16", "--communicators",
                                                                str(communicators), *sizes(16 * KIB, 2 * MIB, 4 * MIB, 6 * MIB, 32 * MIB)], 20))
