@@ -131,12 +131,12 @@ Status check_all(const Schedule& schedule, const CheckOptions& options, uint32_t
     bool pulls = false;
   };
   const Kind kinds[] = {
-      {"bulk copies", {.has_bulk_copies = true, .has_staged_reductions = true}},
-      {"bulk copies and pulls", {.has_bulk_copies = true, .has_staged_reductions = true}, true},
-      {"threads and shared reductions", {.has_staged_reductions = true}},
+      {"bulk copies", {.has_bulk_copies = true, .has_stages = true}},
+      {"bulk copies and pulls", {.has_bulk_copies = true, .has_stages = true}, true},
+      {"stages within the GPU", {.has_stages = true}},
       {"threads", {}},
       {"a virtual GPU",
-       {.has_bulk_copies = true, .has_staged_reductions = true, .threads_pass_on_puts = true}},
+       {.has_bulk_copies = true, .has_stages = true, .threads_pass_on_puts = true}},
   };
   const Routes routes = routes_of(schedule, options.machines);
   for (const Kind& kind : kinds) {

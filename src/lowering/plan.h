@@ -103,7 +103,7 @@ struct Link {
 };
 
 struct Capabilities {
-  Facilities facilities{.has_bulk_copies = true, .has_staged_reductions = true};
+  Facilities facilities{.has_bulk_copies = true, .has_stages = true};
   std::vector<Link> links{};    // by connection; empty: all can do all
   std::vector<bool> refused{};  // by connection: the buffer cannot be reached in this operation, so
                                 // that its rank advertises nothing; empty: none

@@ -5,10 +5,6 @@
 namespace niccolite::lowering {
 namespace {
 
-bool copies_only(const WorkerShape& worker) {
-  return worker.receives.empty() && worker.sends.empty();
-}
-
 /// Is every access of the worker to other ranks' data direct, and in no order?
 bool is_all_direct(const WorkerShape& worker) {
   return std::ranges::all_of(worker.receives,
@@ -23,17 +19,16 @@ bool can_have_bulk_copies(const WorkerShape& worker, const Facilities& facilitie
   const bool scales_input = facilities.scales_input && worker.reads_input;
   const bool scales_result = facilities.scales_result && worker.finishes;
   const bool has_bulk_copies =
-      facilities.has_bulk_copies || (facilities.has_bulk_copies_within && copies_only(worker));
+      facilities.has_bulk_copies || (facilities.has_stages && worker.copies_only());
   return has_bulk_copies && facilities.publishes_chunks && worker.instructions == 1 &&
          worker.receives.size() + worker.has_source == 1 && !scales_input && !scales_result;
 }
 
 /// May the CTAs share the tiles of a reduction?
 bool may_share_reduction(const WorkerShape& worker, const Facilities& facilities) {
-  return facilities.has_staged_reductions && facilities.publishes_chunks &&
-         !facilities.scales_input && worker.instructions == 1 && worker.is_only_work &&
-         worker.pattern_channels == 1 && worker.reduces && !worker.receives.empty() &&
-         is_all_direct(worker);
+  return facilities.has_stages && facilities.publishes_chunks && !facilities.scales_input &&
+         worker.instructions == 1 && worker.is_only_work && worker.pattern_channels == 1 &&
+         worker.reduces && !worker.receives.empty() && is_all_direct(worker);
 }
 
 /// Has the worker a buffer to advertise, and otherwise nothing to do but to wait? (If that is
@@ -66,7 +61,7 @@ std::vector<WorkerPlan> plan_workers(std::span<const WorkerShape> workers,
       continue;
     }
     if (!can_have_bulk_copies(worker, facilities)) continue;
-    const bool copies = copies_only(worker);
+    const bool copies = worker.copies_only();
     const bool has_counter = may_share_copy && worker.pattern_channels == 1;
     // From the user's buffer to the user's buffer, without a counter and in kernels that reduce:
     // many threads are faster.

@@ -34,15 +34,18 @@ struct WorkerShape {
   // Of its data:
   bool is_only_work = true;       // the launch has no other
   uint32_t pattern_channels = 1;  // that share the data
+
+  /// From and to the rank's own memory.
+  bool copies_only() const { return receives.empty() && sends.empty(); }
 };
 
 /// What a launch can do.
 struct Facilities {
-  bool publishes_chunks = true;         // Simple; by other protocols nothing is direct
-  bool has_bulk_copies = false;         // for workers that move bytes
-  bool has_bulk_copies_within = false;  // at least for those that copy within the rank's memory
-  bool has_staged_reductions = false;   // bulk copies for reductions whose tiles are shared
-  bool reduces = false;                 // the kernel does; else it moves bytes
+  bool publishes_chunks = true;  // Simple; by other protocols nothing is direct
+  bool has_bulk_copies = false;  // for workers that move bytes
+  bool has_stages = false;       // bulk copies at least for those that copy within the rank's
+                                 // memory, and for reductions whose tiles are shared
+  bool reduces = false;          // the kernel does; else it moves bytes
   bool scales_input = false;
   bool scales_result = false;         // where an instruction finishes
   bool threads_pass_on_puts = false;  // they read, where it was put, what they pass on; else only

@@ -102,7 +102,7 @@ Demand analyse(const Settings& settings, const Algorithm& algorithm, bool is_dir
   if (is_direct) {
     const lowering::Capabilities capabilities{
         .facilities = {.has_bulk_copies = true,
-                       .has_staged_reductions = true,
+                       .has_stages = true,
                        .reduces = schedule::reduces(algorithm.collective)}};
     if (Result<lowering::AccessPlan> plan = lower(built.value(), capabilities); plan.is_ok())
       return lowering::demand_of(plan.value(), settings.machines).value();

@@ -20,7 +20,7 @@ Schedule schedule_of(Collective collective, const char* algorithm, int nranks,
 
 Demand direct_demand(const Schedule& schedule) {
   const Capabilities capabilities{.facilities = {.has_bulk_copies = true,
-                                                 .has_staged_reductions = true,
+                                                 .has_stages = true,
                                                  .reduces = reduces(schedule.collective)}};
   return demand_of(lower(schedule, capabilities).value(), {}).value();
 }

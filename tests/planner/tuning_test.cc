@@ -71,7 +71,6 @@ TEST(BuiltInTunings, AreAllReadAndEachClassHasOneForAnyGpu) {
   EXPECT_EQ(of_any.size(), kMachineClasses);
 }
 
-// What is found is what the file says, by the names of its columns.
 // Also of algorithms that do not say themselves what they send.
 TEST(BuiltInTunings, PriceWhatLinksCarry) {
   for (const BuiltInTuning& each : built_in_tunings()) {
@@ -90,6 +89,7 @@ TEST(BuiltInTunings, PriceWhatLinksCarry) {
   }
 }
 
+// What is found is what the file says, by the names of its columns.
 TEST(Tuning, HasTheNumbersOfItsFile) {
   // Of each property and protocol another number, from 0.001 on.
   const auto properties = [] {

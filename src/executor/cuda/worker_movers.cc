@@ -21,8 +21,7 @@ WorkerMovers choose_worker_movers(const Launch& launch, uint32_t flags, bool red
   const std::vector<lowering::WorkerPlan> plans = lowering::plan_workers(
       shapes, {.publishes_chunks = launch.protocol == Protocol::Simple,
                .has_bulk_copies = staging == Staging::All,
-               .has_bulk_copies_within = staging != Staging::None,
-               .has_staged_reductions = staging != Staging::None,
+               .has_stages = staging != Staging::None,
                .reduces = reduces,
                .scales_input = (flags & kScalesInput) != 0,
                .scales_result = (flags & kScalesResult) != 0,
@@ -42,11 +41,10 @@ WorkerMovers choose_worker_movers(const Launch& launch, uint32_t flags, bool red
     const bool only_waits =
         plans[l].only_advertises &&
         stride_width(launch, launch.program->workers[l].work) < advertisement::kAlignment;
-    const bool copies_within = shapes[l].receives.empty() && shapes[l].sends.empty();
     movers.most_warps.push_back(only_waits                    ? 1
                                 : !copies                     ? kMaxWarps
                                 : !shapes[l].receives.empty() ? kWarpsOfPassingOn
-                                : copies_within               ? kWarpsOfCopyWithin
+                                : shapes[l].copies_only()     ? kWarpsOfCopyWithin
                                                               : kWarpsOfSend);
   }
   return movers;

@@ -148,7 +148,7 @@ std::vector<bool> find_shared_tiles(const Launch& launch, const Reducer& reducer
   const std::vector<lowering::WorkerPlan> plans = lowering::plan_workers(
       worker_shapes(launch), {.publishes_chunks = launch.protocol == Protocol::Simple,
                               .has_bulk_copies = true,
-                              .has_staged_reductions = true,
+                              .has_stages = true,
                               .reduces = scales || reduces(program),
                               .scales_input = reducer.scales_input(),
                               .scales_result = reducer.scales_result(),
