@@ -163,7 +163,7 @@ TEST_P(KeptBack, AreNotAnswersToQuestionsOnSeveralStreams) {
 TEST_P(KeptBack, IsNoFailureOfAStreamWhereAnotherCarries) {
   peers[0].close();
   const Deadline later = Deadline::after(5 * kPatience);
-  const Deadline end = Deadline::after(seconds(30));
+  const Deadline deadline = Deadline::after(seconds(30));
   bool is_alone = true;  // the other stream, with what it carries
   loop->set_poller([&]() -> bootstrap::EventLoop::Clock::duration {
     loop->serve_shared();
@@ -174,7 +174,7 @@ TEST_P(KeptBack, IsNoFailureOfAStreamWhereAnotherCarries) {
       send_chunk(1);
       peers[1].close();
     }
-    if ((!is_alone && !failures.empty()) || end.passed()) loop->stop();
+    if ((!is_alone && !failures.empty()) || deadline.passed()) loop->stop();
     return std::chrono::milliseconds(5);
   });
   loop->run();
