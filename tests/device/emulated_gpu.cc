@@ -1,17 +1,16 @@
 #include "tests/device/emulated_gpu.h"
 
+#include <setjmp.h>
 #include <ucontext.h>
 #include <algorithm>
 #include <bit>
-#include <unordered_map>
-
 #include <cstdlib>
 #include <cstring>
 #include <deque>
-#include <map>
 #include <memory>
 #include <optional>
 #include <random>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -33,7 +32,7 @@ struct Fiber;
 struct Cta {
   struct Meeting {
     uint32_t arrived = 0;
-    uint64_t generation = 0;
+    std::vector<Fiber*> waiting;  // who has arrived, but the last
   };
   struct Line {  // an access of eight threads that comes together
     std::byte* address[kLineThreads];
@@ -50,13 +49,22 @@ struct Cta {
     uint32_t bytes;
     uint64_t* barrier;  // null: not announced
   };
+  explicit Cta(uint32_t threads, size_t shared_bytes)
+      // Shared memory of a new CTA holds anything.
+      : shared(shared_bytes, std::byte{0xa5}),
+        meetings(kFirstLine + threads / kLineThreads + 1),
+        lines(threads / kLineThreads + 1),
+        votes(threads / kWarp + 1),
+        firsts(threads / kWarp + 1),
+        values(threads) {}
+
   std::vector<std::byte> shared;
   std::vector<Load> loads;
-  std::map<uint32_t, Meeting> meetings;
-  std::map<uint32_t, Line> lines;       // by thread / kLineThreads
-  std::map<uint32_t, Vote> votes;       // by warp
-  std::map<uint32_t, uint32_t> firsts;  // by warp: first_of_warp()
-  std::map<uint32_t, uint64_t> values;  // by thread: value_of_lane()
+  std::vector<Meeting> meetings;
+  std::vector<Line> lines;       // by thread / kLineThreads
+  std::vector<Vote> votes;       // by warp
+  std::vector<uint32_t> firsts;  // by warp: first_of_warp()
+  std::vector<uint64_t> values;  // by thread: value_of_lane()
 };
 
 /// Bulk stores of one thread that have not happened yet.
@@ -71,24 +79,27 @@ struct BulkStores {
   std::deque<std::vector<Store>> groups;
 };
 
+constexpr size_t kStackBytes = 64 * 1024;
+using Stack = std::unique_ptr<std::byte[]>;
+
 struct Fiber {
-  ucontext_t context{};
-  std::unique_ptr<std::byte[]> stack;
+  ucontext_t begin{};  // where it has not begun
+  jmp_buf place{};     // where it has
+  bool has_begun = false;
+  Stack stack;
   Thread thread;
   Cta* cta = nullptr;
   const executor::cuda::KernelLaunch* launch = nullptr;
   BulkStores stores;
-  // Not to run before its barrier has this generation.
-  const Cta::Meeting* waits_for = nullptr;
-  uint64_t generation = 0;
 };
 
-constexpr size_t kStackBytes = 64 * 1024;
-
-ucontext_t scheduler;
+jmp_buf scheduler;
 Fiber* current = nullptr;
+std::vector<Fiber*> ready;         // all that have neither ended nor wait for others of their CTA
+std::vector<Stack> unused_stacks;  // of fibers that were
 std::mt19937_64 random_bits;
-bool current_is_done = false;
+bool current_is_ready = false;
+size_t running = 0;  // fibers that have not ended
 bool is_torn = false;
 bool is_misused = false;  // copies to and from stages
 bool has_bulk = true;
@@ -108,12 +119,33 @@ void enter();
 
 // A function of its own, for getcontext() returns twice.
 void prepare(Fiber& fiber) {
-  fiber.stack = std::make_unique<std::byte[]>(kStackBytes);
-  getcontext(&fiber.context);
-  fiber.context.uc_stack.ss_sp = fiber.stack.get();
-  fiber.context.uc_stack.ss_size = kStackBytes;
-  fiber.context.uc_link = nullptr;
-  makecontext(&fiber.context, enter, 0);
+  if (unused_stacks.empty()) {
+    fiber.stack = std::make_unique_for_overwrite<std::byte[]>(kStackBytes);
+  } else {
+    fiber.stack = std::move(unused_stacks.back());
+    unused_stacks.pop_back();
+  }
+  getcontext(&fiber.begin);
+  fiber.begin.uc_stack.ss_sp = fiber.stack.get();
+  fiber.begin.uc_stack.ss_size = kStackBytes;
+  fiber.begin.uc_link = nullptr;
+  makecontext(&fiber.begin, enter, 0);
+}
+
+// Fibers change stacks by jumps, which are no system calls as swapcontext() is.
+[[noreturn]] void leave() { _longjmp(scheduler, 1); }
+
+// Functions of their own, for _setjmp() returns twice: what they do must be in no register.
+[[gnu::noinline]] void resume(Fiber& fiber) {
+  current = &fiber;
+  current_is_ready = true;
+  if (_setjmp(scheduler) != 0) return;
+  if (current->has_begun) _longjmp(current->place, 1);
+  current->has_begun = true;
+  setcontext(&current->begin);
+}
+[[gnu::noinline]] void suspend() {
+  if (_setjmp(current->place) == 0) leave();
 }
 
 void enter() {
@@ -121,8 +153,9 @@ void enter() {
                                           current->launch->parameters.data()));
   is_misused |= !current->stores.open.empty() || !current->stores.groups.empty();
   for (const Cta::Load& load : current->cta->loads) is_misused |= load.starter == current;
-  current_is_done = true;
-  swapcontext(&current->context, &scheduler);
+  current_is_ready = false;
+  --running;
+  leave();
 }
 
 /// What a stage's barrier is here: all loads of a phase have been started, or not yet.
@@ -145,7 +178,7 @@ void store_state(uint64_t* barrier, const BarrierState& state) {
 
 const Thread& this_thread() { return current->thread; }
 
-void yield() { swapcontext(&current->context, &scheduler); }
+void yield() { suspend(); }
 
 void maybe_yield() {
   if (random_bits() % 4 == 0) yield();
@@ -160,13 +193,13 @@ void meet(uint32_t id, uint32_t threads, Function&& complete) {
   if (++meeting.arrived == threads) {
     complete();
     meeting.arrived = 0;
-    ++meeting.generation;
+    ready.insert(ready.end(), meeting.waiting.begin(), meeting.waiting.end());
+    meeting.waiting.clear();
     return;
   }
-  current->waits_for = &meeting;
-  current->generation = meeting.generation + 1;
-  yield();
-  current->waits_for = nullptr;
+  meeting.waiting.push_back(current);
+  current_is_ready = false;
+  suspend();
 }
 
 // All eight at once: `move` of every part, when they are those of one line.
@@ -241,7 +274,7 @@ template <typename Read>
 uint64_t read_values(uint64_t value, Read&& read) {
   const uint32_t index = current->thread.index;
   const uint32_t warp = index / kWarp;
-  std::map<uint32_t, uint64_t>& values = current->cta->values;
+  std::vector<uint64_t>& values = current->cta->values;
   values[index] = value;
   meet(kFirstWarp + warp, kWarp, [] {});
   uint64_t result = read([&](uint32_t lane) { return values[warp * kWarp + lane]; });
@@ -391,12 +424,11 @@ bool run(std::span<executor::cuda::KernelLaunch* const> launches, uint64_t seed,
   is_misused = false;
   std::deque<Cta> ctas;
   std::deque<Fiber> fibers;
-  std::vector<Fiber*> ready;
+  ready.clear();
   for (executor::cuda::KernelLaunch* launch : launches) {
     if (!launch->device_params.empty()) launch->header().params = launch->device_params.data();
     for (uint32_t cta = 0; cta < launch->grid_x * launch->grid_y; ++cta) {
-      // Shared memory of a new CTA holds anything.
-      ctas.emplace_back().shared.assign(launch->header().shared_bytes + 128, std::byte{0xa5});
+      ctas.emplace_back(launch->threads, launch->header().shared_bytes + 128);
       for (uint32_t t = 0; t < launch->threads; ++t) {
         Fiber& fiber = fibers.emplace_back();
         fiber.cta = &ctas.back();
@@ -410,23 +442,19 @@ bool run(std::span<executor::cuda::KernelLaunch* const> launches, uint64_t seed,
       }
     }
   }
-  for (uint64_t switches = 0; !ready.empty(); ++switches) {
-    if (switches > limit) return false;
+  running = fibers.size();
+  for (uint64_t switches = 0; !ready.empty() && switches < limit; ++switches) {
     for (; !settings.empty() && switches == settings.front().after; settings.pop_front())
       *settings.front().word = settings.front().value;
     if (bystander && switches % kSwitchesPerBystander == 0) bystander();
     const size_t chosen = random_bits() % ready.size();
-    Fiber& fiber = *ready[chosen];
-    if (fiber.waits_for != nullptr && fiber.waits_for->generation < fiber.generation) continue;
-    current = &fiber;
-    current_is_done = false;
-    swapcontext(&scheduler, &fiber.context);
-    if (current_is_done) {
-      ready[chosen] = ready.back();
-      ready.pop_back();
-    }
+    resume(*ready[chosen]);
+    if (current_is_ready) continue;
+    ready[chosen] = ready.back();
+    ready.pop_back();
   }
-  return !is_torn && !is_misused;
+  for (Fiber& fiber : fibers) unused_stacks.push_back(std::move(fiber.stack));
+  return running == 0 && !is_torn && !is_misused;
 }
 
 }  // namespace niccolite::emulation
