@@ -96,7 +96,7 @@ Buffers OperationQueue::advertise(Buffers buffers, const Call& call) {
   if (call.is_message()) {
     note_message(call, buffers);
   } else if (agreement_ != nullptr) {
-    note_use(buffers);
+    note_use(buffers, call);
   }
   return buffers;
 }
@@ -107,24 +107,33 @@ const registry::BufferExport* OperationQueue::export_of(const uint64_t* shifts) 
   return found == used_.rend() ? nullptr : found->get();
 }
 
-void OperationQueue::note_use(const Buffers& buffers) {
-  const auto is_reached = [this](const void* buffer, const uint64_t* shifts) {
-    if (buffer == nullptr) return true;
-    if (shifts == nullptr) return false;
+ReachHistory::Use OperationQueue::use_of(const void* buffer, size_t bytes, const uint64_t* shifts,
+                                         int by) {
+  using Use = ReachHistory::Use;
+  if (buffer == nullptr || bytes == 0) return Use::Reached;
+  if (shifts != nullptr) {
     const registry::BufferExport* const of = export_of(shifts);
-    return of == nullptr || of->is_mapped_by_all();
-  };
-  agreement_->note_use(is_reached(buffers.input, buffers.input_shifts) &&
-                       is_reached(buffers.output, buffers.output_shifts));
+    const bool is_reached =
+        of == nullptr || (by == kByAll ? of->is_mapped_by_all() : of->is_mapped_by(by));
+    return is_reached ? Use::Reached : Use::Missed;
+  }
+  return exports_ == nullptr || exports_->counts_as_missed(buffer, bytes) ? Use::Missed
+                                                                          : Use::Awaited;
+}
+
+void OperationQueue::note_use(const Buffers& buffers, const Call& call) {
+  const auto [input_bytes, output_bytes] = bytes_of(call, plans_->planner.settings().nranks);
+  agreement_->note_use(
+      std::max(use_of(buffers.input, input_bytes, buffers.input_shifts, kByAll),
+               use_of(buffers.output, output_bytes, buffers.output_shifts, kByAll)));
 }
 
 // Of a live one. Its receiver decides for both ends.
 void OperationQueue::note_message(const Call& call, const Buffers& buffers) {
   if (message_agreement_ == nullptr || call.is_send || call.request.count == 0) return;
   if (!message_agreement_->notes_use_of(call.peer)) return;
-  const registry::BufferExport* const of = export_of(buffers.output_shifts);
-  message_agreement_->note_use(call.peer, buffers.output_shifts != nullptr &&
-                                              (of == nullptr || of->is_mapped_by(call.peer)));
+  message_agreement_->note_use(
+      call.peer, use_of(buffers.output, call.request.bytes(), buffers.output_shifts, call.peer));
 }
 
 // A root to which peers offer their buffers has none that must be reached. Where the plan for slots
@@ -146,9 +155,9 @@ void OperationQueue::note_without_advertisements(const Launcher& launcher,
   for (size_t i = 0; i < calls.size() && i < buffers.size(); ++i) {
     if (calls[i].is_message()) continue;
     if (launcher.advertisements() == Launcher::Advertisements::Taken) {
-      agreement_->note_use(true);
+      agreement_->note_use(ReachHistory::Use::Reached);
     } else {
-      note_use(with_shifts(buffers[i], calls[i]));
+      note_use(with_shifts(buffers[i], calls[i]), calls[i]);
     }
   }
 }

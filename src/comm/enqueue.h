@@ -17,6 +17,7 @@
 
 #include "base/wait.h"
 #include "comm/call_log.h"
+#include "comm/reach_history.h"
 #include "comm/scratch.h"
 #include "comm/stream_order.h"
 #include "comm/task.h"
@@ -171,7 +172,10 @@ class OperationQueue {
   executor::Buffers advertise(executor::Buffers buffers, const Call& call);
   /// Of a buffer with these shifts; null: it lies in a window.
   const registry::BufferExport* export_of(const uint64_t* shifts) const;
-  void note_use(const executor::Buffers& buffers);
+  /// Of a buffer with these shifts: is it reached by rank `by`, or by all?
+  static constexpr int kByAll = -1;
+  ReachHistory::Use use_of(const void* buffer, size_t bytes, const uint64_t* shifts, int by);
+  void note_use(const executor::Buffers& buffers, const Call& call);
   void note_message(const Call& call, const executor::Buffers& buffers);
   void note_without_advertisements(const Launcher& launcher, std::span<const Call> calls,
                                    std::span<const executor::Buffers> buffers);

@@ -127,9 +127,9 @@ void MessageAgreement::publish_next_change(Stream& of) {
                        std::memory_order_seq_cst);
 }
 
-void MessageAgreement::note_use(int sender, bool is_reached) {
+void MessageAgreement::note_use(int sender, ReachHistory::Use use) {
   Stream& of = stream(sender, /*is_send=*/false);
-  of.history.note(is_reached);
+  of.history.note(use);
   const bool wish = of.history.wishes_reach();
   if (wish == of.proposed) return;
   Message message{.is_answer = false, .goes_direct = wish};

@@ -70,8 +70,8 @@ class MessageAgreement {
   bool notes_use_of(int sender) const {
     return stream(sender, /*is_send=*/false).kind == Kind::Agreed;
   }
-  /// Of one message of `sender` that may go direct: is its buffer reached?
-  void note_use(int sender, bool is_reached);
+  /// Of one message of `sender` that may go direct, and its buffer.
+  void note_use(int sender, ReachHistory::Use use);
 
   /// What `peer` has told. Errors: RemoteError when it is nothing that it may say.
   Status note(int peer, std::span<const std::byte> message);

@@ -78,8 +78,8 @@ void PlanAgreement::publish_next_change() {
   next_change_.store(changes_.empty() ? kNever : changes_.front().from, std::memory_order_seq_cst);
 }
 
-void PlanAgreement::note_use(bool is_reached) {
-  history_.note(is_reached);
+void PlanAgreement::note_use(ReachHistory::Use use) {
+  history_.note(use);
   const bool wish = history_.wishes_reach();
   if (wish == wish_.is_for_reach) return;
   wish_ = {.is_for_reach = wish, .number = wish_.number + 1};

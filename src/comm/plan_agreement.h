@@ -56,8 +56,8 @@ class PlanAgreement {
   /// They have been launched.
   void launched() { launched_ = begun_; }
 
-  /// Of one launch that advertises its buffers to peers: were all of them reached?
-  void note_use(bool is_reached) EXCLUDES(mutex_);
+  /// Of one launch that advertises its buffers to peers.
+  void note_use(ReachHistory::Use use) EXCLUDES(mutex_);
 
   /// A message of rank `from`. Errors: RemoteError when it is none of those that this rank gets.
   Status note(int from, std::span<const std::byte> message) EXCLUDES(mutex_);

@@ -10,9 +10,13 @@ namespace niccolite::comm {
 
 class ReachHistory {
  public:
-  /// Of one launch: were all of its buffers reached?
-  void note(bool is_reached) {
-    uses_ = (uses_ << 1 | (is_reached ? 0 : 1)) & kWindow;
+  /// Of one launch: were all of its buffers reached? Or is one awaited, of which a launch before
+  /// has noted that it was missed?
+  enum class Use : uint8_t { Reached, Awaited, Missed };
+  void note(Use use) {
+    if (use == Use::Awaited) return;
+    const bool is_reached = use == Use::Reached;
+    uses_ = uses_ << 1 | (is_reached ? 0 : 1);
     reached_in_row_ = is_reached ? reached_in_row_ + 1 : 0;
     const bool wish =
         wishes_reach_ ? std::popcount(uses_) < kMostMissed : reached_in_row_ >= enough_in_row_;
@@ -30,11 +34,10 @@ class ReachHistory {
   static constexpr uint32_t kEnoughInRow = 8;
   static constexpr uint32_t kMostInRow = 256;
   static constexpr uint32_t kSurer = 4;
-  static constexpr int kMostMissed = 4;
-  static constexpr uint32_t kWindow = 0xffff;  // the last 16
+  static constexpr int kMostMissed = 8;
 
   bool wishes_reach_ = false;
-  uint32_t uses_ = 0;  // the last ones, the newest in bit 0: not reached
+  uint32_t uses_ = 0;  // the last 32, the newest in bit 0: missed
   uint32_t reached_in_row_ = 0;
   uint32_t enough_in_row_ = kEnoughInRow;
 };

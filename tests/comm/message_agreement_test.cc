@@ -42,7 +42,7 @@ class World : public Post<MessageAgreement> {
   std::vector<bool> receive_group(int of, int peer, size_t messages, bool is_reached) {
     std::vector<bool> direct =
         run(of, std::vector<Task>(messages, task_of(receive(peer, 1000))), /*launches=*/false);
-    for (size_t i = 0; i < messages; ++i) rank(of).note_use(peer, is_reached);
+    for (size_t i = 0; i < messages; ++i) rank(of).note_use(peer, use_if(is_reached));
     rank(of).launched();
     return direct;
   }
@@ -257,7 +257,7 @@ TEST(MessageAgreement, OfManyThreadsIsOneForBothEndsOfEveryMessage) {
           if (task.call.goes_direct != before) changes.emplace_back(number, !before);
           const bool is_bad_time = number / 2'000 % 3 == 2;
           if (!task.call.is_send)
-            world.rank(rank).note_use(task.call.peer, !is_bad_time || luck() % 4 != 0);
+            world.rank(rank).note_use(task.call.peer, use_if(!is_bad_time || luck() % 4 != 0));
         }
         world.rank(rank).launched();
         for (const auto& [key, count] : more)

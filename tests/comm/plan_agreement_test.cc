@@ -27,7 +27,7 @@ class World : public Post<PlanAgreement> {
   bool run(int of, std::optional<bool> is_reached = std::nullopt) {
     const Result<bool> is_for_reach = rank(of).begin(1);
     EXPECT_TRUE(is_for_reach.is_ok());
-    if (is_reached) rank(of).note_use(*is_reached);
+    if (is_reached) rank(of).note_use(use_if(*is_reached));
     rank(of).launched();
     return is_for_reach.is_ok() && is_for_reach.value();
   }
@@ -204,7 +204,7 @@ TEST(PlanAgreement, OfManyThreadsIsOneForEveryCollective) {
         if (begun.value() != last) plans[static_cast<size_t>(rank)].emplace(at, begun.value());
         last = begun.value();
         const bool is_bad_time = at / 2'000 % 3 == 2;
-        world.rank(rank).note_use(!is_bad_time || luck() % 4 != 0);
+        world.rank(rank).note_use(use_if(!is_bad_time || luck() % 4 != 0));
         world.rank(rank).launched();
         if (luck() % 4 == 0) world.deliver_one(luck);  // also where the post gets no core
         at += size;

@@ -13,8 +13,13 @@
 
 #include "base/wait.h"
 #include "base/wire.h"
+#include "comm/reach_history.h"
 
 namespace niccolite::comm {
+
+inline ReachHistory::Use use_if(bool is_reached) {
+  return is_reached ? ReachHistory::Use::Reached : ReachHistory::Use::Missed;
+}
 
 /// `Agreement` has note(from, message), and is made with a function that tells a peer something.
 /// Thread safety: ranks by a thread each, letters by any.

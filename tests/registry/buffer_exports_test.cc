@@ -101,6 +101,17 @@ TEST_F(BufferExportsTest, DoNotWaitForAPeerThatCannotBeTold) {
   }));
 }
 
+// Plans follow: memory that is asked for is missed once, memory that is not to be had each time.
+TEST_F(BufferExportsTest, CountAsMissedOnceWhilePeersAreAsked) {
+  EXPECT_EQ(find(), nullptr);
+  EXPECT_TRUE(exports_->counts_as_missed(memory_.data(), kBytes));
+  EXPECT_FALSE(exports_->counts_as_missed(memory_.data(), kBytes));
+  EXPECT_EQ(find(), nullptr);
+  EXPECT_FALSE(exports_->counts_as_missed(memory_.data(), kBytes));
+  EXPECT_TRUE(exports_->counts_as_missed(&left_, sizeof left_));  // memory of the host
+  EXPECT_TRUE(exports_->counts_as_missed(&left_, sizeof left_));
+}
+
 TEST_F(BufferExportsTest, DoNotWaitForAPeerThatLeavesBeforeItAnswers) {
   EXPECT_EQ(find(), nullptr);
   const uint64_t number = told(1, Message::Map).at(0);
