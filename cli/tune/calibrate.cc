@@ -40,7 +40,7 @@ Coverage coverage_of(const Measurements& measurements) {
 }
 
 std::vector<CostLine> calibrate(const Measurements& measurements, const planner::Tuning& known,
-                                int most_channels) {
+                                const Candidate& is_candidate) {
   std::map<Key, Cost> costs;
   for (const CostLine& line : known.costs()) costs[{line.algorithm, line.protocol}] = line.cost;
   const auto refit = [&](std::map<Key, Cost>& fitted, const Key& key,
@@ -57,7 +57,7 @@ std::vector<CostLine> calibrate(const Measurements& measurements, const planner:
                                                   point.chunk_bytes));
     });
   };
-  return lines_of(fit_in_passes(measurements, most_channels, samples_of(measurements),
+  return lines_of(fit_in_passes(measurements, is_candidate, samples_of(measurements),
                                 std::move(costs), key_of, refit, predict));
 }
 

@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "cli/tune/check.h"
 #include "cli/tune/points.h"
 
 namespace niccolite::tune {
@@ -24,6 +25,7 @@ Coverage coverage_of(const Measurements& measurements);
 /// variants count more, and they are fitted again; the table with the most right choices is the
 /// result.
 std::vector<planner::CostLine> calibrate(const Measurements& measurements,
-                                         const planner::Tuning& known, int most_channels);
+                                         const planner::Tuning& known,
+                                         const Candidate& is_candidate);
 
 }  // namespace niccolite::tune

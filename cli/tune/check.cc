@@ -57,10 +57,10 @@ Predictor by_properties(const Measurements& measurements, const PropertiesByProt
 }
 
 std::vector<CheckedPoint> check(const Measurements& measurements, const Predictor& predict,
-                                int most_channels) {
+                                const Candidate& is_candidate) {
   std::map<std::tuple<Collective, int, size_t>, std::vector<const Point*>> by_work;
   for (const Point& point : measurements.points)
-    if (point.variant.channels <= most_channels)
+    if (is_candidate(point))
       by_work[{point.work.collective, point.work.nranks, point.work.bytes}].push_back(&point);
   std::vector<CheckedPoint> result;
   for (const auto& [key, points] : by_work) {
@@ -74,21 +74,21 @@ std::vector<CheckedPoint> check(const Measurements& measurements, const Predicto
     }
     if (choices.size() < 2) continue;
     const Choice& picked = planner::pick(choices, planner::CtaPolicy::Default);
-    const Point* best = *std::min_element(
-        points.begin(), points.end(),
-        [](const Point* a, const Point* b) { return a->microseconds < b->microseconds; });
+    const Point* best = *std::ranges::min_element(points, {}, [](const Point* point) {
+      return planner::length_of({point->variant, point->microseconds});
+    });
     const auto index = static_cast<size_t>(&picked - choices.data());
     result.push_back({candidates[index]->work, *best, *candidates[index], picked.microseconds});
   }
   return result;
 }
 
-std::vector<CheckedOwn> check_own(const Measurements& measurements, int most_channels) {
+std::vector<CheckedOwn> check_own(const Measurements& measurements, const Candidate& is_candidate) {
   std::vector<CheckedOwn> result;
   for (const OwnTime& own : measurements.own) {
     CheckedOwn checked{own, own.microseconds};
     for (const Point& point : measurements.points)
-      if (point.work == own.work && point.variant.channels <= most_channels)
+      if (point.work == own.work && is_candidate(point))
         checked.best = std::min(checked.best, point.microseconds);
     result.push_back(checked);
   }

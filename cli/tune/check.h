@@ -35,10 +35,12 @@ Predictor by_lines(gpu::Kind machine, std::span<const planner::CostLine> lines);
 using PropertiesByProtocol = std::array<planner::Properties, executor::kProtocols>;
 Predictor by_properties(const Measurements& measurements, const PropertiesByProtocol& properties);
 
-/// By collective, ranks and size, where at least two variants have been measured. Of those with at
-/// most `most_channels`.
+/// May the variant of a point be chosen?
+using Candidate = std::function<bool(const Point&)>;
+
+/// By collective, ranks and size, where at least two candidates have been measured.
 std::vector<CheckedPoint> check(const Measurements& measurements, const Predictor& predict,
-                                int most_channels);
+                                const Candidate& is_candidate);
 
 /// The same of what the library did by itself.
 struct CheckedOwn {
@@ -48,7 +50,7 @@ struct CheckedOwn {
   double loss() const { return own.microseconds / best - 1; }
   double error() const { return own.predicted / own.microseconds - 1; }
 };
-std::vector<CheckedOwn> check_own(const Measurements& measurements, int most_channels);
+std::vector<CheckedOwn> check_own(const Measurements& measurements, const Candidate& is_candidate);
 
 struct Summary {
   size_t points = 0, right = 0;

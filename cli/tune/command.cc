@@ -201,42 +201,37 @@ std::string complaint_about(const Measurements& measurements,
       error, coverage.fitted, coverage.measured, kFewestPoints);
 }
 
-/// The most channels that the library takes by itself.
-Result<int> most_channels(gpu::Kind machine) {
-  const planner::Settings settings = TRY(planner::make_settings(machine, 4, {}));
-  return planner::most_channels(settings);
-}
-
 void print_checks(const Measurements& measurements, std::span<const CheckedPoint> points,
-                  int most) {
-  fmt::print("{}{}", describe(check_own(measurements, most)), describe(points));
+                  const Candidate& is_candidate) {
+  fmt::print("{}{}", describe(check_own(measurements, is_candidate)), describe(points));
   std::fflush(stdout);
   for (const std::string& failure : measurements.failures)
     fmt::print(stderr, "not measured: {}\n", failure);
 }
 
-int check_known(const Measurements& measurements, const planner::Tuning& tuning, int most,
-                bool is_derived) {
+int check_known(const Measurements& measurements, const planner::Tuning& tuning, bool is_derived) {
+  const Candidate is_candidate = within_slots(measurements, tuning);
   const Predictor predict = is_derived ? by_properties(measurements, tuning.properties)
                                        : by_lines(measurements.machine, tuning.costs());
-  const std::vector<CheckedPoint> points = check(measurements, predict, most);
-  print_checks(measurements, points, most);
+  const std::vector<CheckedPoint> points = check(measurements, predict, is_candidate);
+  print_checks(measurements, points, is_candidate);
   const Summary summary = summarise(points);
   return summary.right < summary.points ? kExitWrong : kExitFine;
 }
 
 /// Fits constants, and writes those that are good.
-int make_constants(const Options& options, const Measurements& measurements, int most) {
+int make_constants(const Options& options, const Measurements& measurements) {
   const planner::Tuning& known = tuning_in_force(measurements);
-  const std::vector<CostLine> lines = calibrate(measurements, known, most);
+  const Candidate is_candidate = within_slots(measurements, known);
+  const std::vector<CostLine> lines = calibrate(measurements, known, is_candidate);
   const std::vector<CheckedPoint> points =
-      check(measurements, by_lines(measurements.machine, lines), most);
+      check(measurements, by_lines(measurements.machine, lines), is_candidate);
   const std::string complaint = complaint_about(measurements, points);
-  print_checks(measurements, points, most);
+  print_checks(measurements, points, is_candidate);
   planner::Tuning tuning = tuning_from(measurements, known, lines);
-  tuning.properties = fit_properties(measurements, known.properties, most);
+  tuning.properties = fit_properties(measurements, known.properties, is_candidate);
   const Summary derived =
-      summarise(check(measurements, by_properties(measurements, tuning.properties), most));
+      summarise(check(measurements, by_properties(measurements, tuning.properties), is_candidate));
   fmt::print("derived prices: median error {:.1f} %; within 5 %: {} of {} points\n",
              100 * derived.median_error, derived.right, derived.points);
   if (!complaint.empty()) {
@@ -350,17 +345,14 @@ int run(const Options& options) {
     if (const Status status = perf::write_json(options.json_path, to_json(measurements));
         !status.is_ok())
       return fail(status, kExitFailed);
-  Result<int> most = most_channels(measurements.machine);
-  if (!most.is_ok()) return fail(most.status(), kExitUsage);
-  if (!options.only_checks) return make_constants(options, measurements, *most);
-  if (!file)
-    return check_known(measurements, tuning_in_force(measurements), *most, options.is_derived);
+  if (!options.only_checks) return make_constants(options, measurements);
+  if (!file) return check_known(measurements, tuning_in_force(measurements), options.is_derived);
   if (file->machine != measurements.machine_class())
     return fail(Status::invalid_usage("{} is for class {}, the measurements are of {}",
                                       options.checked_path, name_of(file->machine),
                                       name_of(measurements.machine_class())),
                 kExitUsage);
-  return check_known(measurements, *file, *most, options.is_derived);
+  return check_known(measurements, *file, options.is_derived);
 }
 
 }  // namespace niccolite::tune

@@ -153,7 +153,8 @@ Properties fit(const MachineModel& model, gpu::Kind machine, const Properties& k
 }  // namespace
 
 PropertiesByProtocol fit_properties(const Measurements& measurements,
-                                    const PropertiesByProtocol& known, int most_channels) {
+                                    const PropertiesByProtocol& known,
+                                    const Candidate& is_candidate) {
   SamplesByKey<Protocol> samples;
   for (Sample& sample : weighed(measurements))
     samples[sample.point.variant.protocol].push_back(std::move(sample));
@@ -168,7 +169,7 @@ PropertiesByProtocol fit_properties(const Measurements& measurements,
   const auto predict = [&](const PropertiesByProtocol& fitted) {
     return by_properties(measurements, fitted);
   };
-  return fit_in_passes(measurements, most_channels, std::move(samples), known, key_of, refit,
+  return fit_in_passes(measurements, is_candidate, std::move(samples), known, key_of, refit,
                        predict);
 }
 

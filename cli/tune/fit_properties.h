@@ -9,9 +9,10 @@ namespace niccolite::tune {
 /// squares of log(predicted / measured). What the measurements say nothing about stays as `known`
 /// has it: protocols that were not measured, the network inside machines, links inside machines
 /// over the network, links of two ranks where more were measured. Where the
-/// prices of all protocols together then choose wrong among variants of at most `most_channels`,
-/// those times count more, and the properties are fitted again (passes.h).
+/// prices of all protocols together then choose wrong among candidates, those times count more, and
+/// the properties are fitted again (passes.h).
 PropertiesByProtocol fit_properties(const Measurements& measurements,
-                                    const PropertiesByProtocol& known, int most_channels);
+                                    const PropertiesByProtocol& known,
+                                    const Candidate& is_candidate);
 
 }  // namespace niccolite::tune

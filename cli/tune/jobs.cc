@@ -210,7 +210,7 @@ Result<std::vector<Job>> make_jobs(gpu::Kind machine, const Request& request) {
       const std::vector<int> counts = channels_of(request, settings, protocol);
       const int most = counts.empty() ? 0 : *std::max_element(counts.begin(), counts.end());
       for (const int channels : counts)
-        for (int parts = 1; parts <= planner::most_parts(settings, kAny, protocol); parts *= 2) {
+        for (int parts = 1; parts <= planner::most_parts(protocol); parts *= 2) {
           // Smaller chunks of few channels tell nothing new.
           if (parts > 1 && 4 * channels <= most) continue;
           const Variant variant{.protocol = protocol, .channels = channels, .parts = parts};

@@ -23,8 +23,9 @@ using SamplesByKey = std::map<Key, std::vector<Sample>>;
 /// of equals. `key_of(point)` is where a point's samples are; `predict(model)` is a Predictor that
 /// is used while `model` stays as it is.
 template <typename Key, typename Model, typename KeyOf, typename Refit, typename Predict>
-Model fit_in_passes(const Measurements& measurements, int most_channels, SamplesByKey<Key> samples,
-                    Model model, const KeyOf& key_of, const Refit& refit, const Predict& predict) {
+Model fit_in_passes(const Measurements& measurements, const Candidate& is_candidate,
+                    SamplesByKey<Key> samples, Model model, const KeyOf& key_of, const Refit& refit,
+                    const Predict& predict) {
   constexpr int kPasses = 8;
   constexpr double kMoreWeight = 2;
   std::set<Key> stale;
@@ -34,7 +35,7 @@ Model fit_in_passes(const Measurements& measurements, int most_channels, Samples
   for (int pass = 0; pass < kPasses && !stale.empty(); ++pass) {
     for (const Key& key : std::exchange(stale, {}))
       refit(model, key, std::span<const Sample>(samples[key]));
-    const std::vector<CheckedPoint> points = check(measurements, predict(model), most_channels);
+    const std::vector<CheckedPoint> points = check(measurements, predict(model), is_candidate);
     const size_t right = summarise(points).right;
     if (pass == 0 || right > most_right) {
       best = model;

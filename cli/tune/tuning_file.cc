@@ -2,6 +2,7 @@
 
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <vector>
 
 #include "planner/tunings.h"
@@ -131,6 +132,26 @@ Result<Tuning> read_tuning(const std::string& path) {
   if (read.all().size() != 1)
     return Status::invalid_usage("{} holds {} tuning files: name one", path, read.all().size());
   return read.all()[0];
+}
+
+Candidate within_slots(const Measurements& measurements, const Tuning& tuning) {
+  std::map<int, planner::Shapes> by_ranks;
+  for (const Point& point : measurements.points) {
+    const int nranks = point.work.nranks;
+    const std::optional<planner::Shapes>& own =
+        nranks <= 2 && tuning.slots_of_two ? tuning.slots_of_two : tuning.slots;
+    if (!by_ranks.contains(nranks))
+      by_ranks[nranks] =
+          own ? *own
+              : planner::slots_of(measurements.machine_class(), gpu_of(measurements), nranks);
+  }
+  return [by_ranks = std::move(by_ranks)](const Point& point) {
+    const planner::Variant& variant = point.variant;
+    const executor::FifoShape& slots =
+        by_ranks.at(point.work.nranks)[static_cast<size_t>(variant.protocol)];
+    return variant.channels <= static_cast<int>(slots.channels) &&
+           point.chunk_bytes <= executor::data_bytes(variant.protocol, slots.slot_bytes);
+  };
 }
 
 const Tuning& tuning_in_force(const Measurements& measurements) {

@@ -4,6 +4,7 @@
 #include <span>
 #include <string>
 
+#include "cli/tune/check.h"
 #include "cli/tune/points.h"
 #include "planner/tuning.h"
 
@@ -22,5 +23,8 @@ Result<planner::Tuning> read_tuning(const std::string& path);
 
 /// What holds for the measured machines: of this build, or of NICCOLITE_TUNING.
 const planner::Tuning& tuning_in_force(const Measurements& measurements);
+
+/// Variants whose channels and whose chunk the slots of a tuning have, for the ranks of the point.
+Candidate within_slots(const Measurements& measurements, const planner::Tuning& tuning);
 
 }  // namespace niccolite::tune

@@ -168,7 +168,7 @@ Result<std::set<const Task*>> add_direct_lists(std::span<const Task* const> task
 Status add_joined(const Bin& bin, Planner& planner, std::vector<Batch>& batches) {
   const planner::Settings& settings = planner.settings();
   const auto count = static_cast<int>(std::min<size_t>(bin.tasks.size(), executor::kMaxWorks));
-  const int share = std::max(1, planner::most_channels(settings) / count);
+  const int share = std::max(1, planner::usual_channels(settings) / count);
   std::array<std::vector<const Task*>, executor::kProtocols> by_protocol;
   for (const Task* task : bin.tasks) {
     const Plan plan = TRY(planner.collective(task->call.request, share));

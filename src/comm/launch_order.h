@@ -29,7 +29,7 @@ class LaunchOrder {
     int device = 0;
     std::shared_ptr<const observe::Recorder> recorder;  // hears of its launches
     std::shared_ptr<const gpu::Event> last_work;        // is recorded behind each operation
-    int most_ctas = 0;  // that its operations have, of those that are not messages
+    int most_ctas = 0;  // that its operations have, messages aside, until one is wider
   };
   /// Null: the device has room for everything, or cannot tell that an operation has begun.
   static Result<std::unique_ptr<LaunchOrder>> join(Of of);

@@ -53,7 +53,7 @@ Result<Choice> decode(std::span<const std::byte> bytes, const Settings& settings
         static_cast<int>(planner::shape_of(settings, collective, choice.protocol).channels);
     const bool is_part = choice.parts == 1 || choice.parts == 2 || choice.parts == 4;
     if (choice.channels < 1 || choice.channels > most || !is_part ||
-        choice.parts > planner::most_parts(settings, collective, choice.protocol))
+        choice.parts > planner::most_parts(choice.protocol))
       reader.reject("channels or chunks that there are not");
   }
   TRY(reader.finish());

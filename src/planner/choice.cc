@@ -1,6 +1,7 @@
 #include "planner/choice.h"
 
 #include <algorithm>
+#include <ranges>
 #include <string>
 
 #include "executor/program.h"
@@ -16,8 +17,6 @@ using executor::Protocol;
 // moved without CTAs (docs/design/0012), so that ZERO can only ask for few.
 double tolerance_of(CtaPolicy policy) { return policy == CtaPolicy::Default ? 0.01 : 0.05; }
 
-bool is_faster(const Choice& a, const Choice& b) { return a.microseconds < b.microseconds; }
-
 // Beyond this, a channel by itself is slower than what an operation has of all of them beside
 // others: bytes that a rank receives.
 constexpr size_t kMostListedBytes = 16 << 10;
@@ -26,7 +25,7 @@ constexpr int kMostRanksOfLists = 8;  // of the kernel for them
 constexpr int kChannelCounts[] = {1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64};
 /// A warp moves lines of LL128 in rows (ll128_step.cuh), and what a row begun costs the model does
 /// not know: between counts that were measured (docs/tune.md) it may be 20 % off.
-constexpr int kLineChannelCounts[] = {1, 2, 3, 4, 6, 10, 16, 24, 32, 48, 64};
+constexpr int kLineChannelCounts[] = {1, 2, 3, 4, 6, 10, 16, 24, 48, 64};
 std::span<const int> counts_of(Protocol protocol) {
   if (protocol == Protocol::LL128) return kLineChannelCounts;
   return kChannelCounts;
@@ -92,7 +91,7 @@ int most_of_uneven(Collective collective, std::span<const int> counts) {
 /// Adds `variant` with all channel counts and chunk sizes.
 void add_forms(const Settings& settings, const Workload& work, Variant variant, const Price& price,
                std::vector<Choice>& result) {
-  const int possible = most_parts(settings, work.collective, variant.protocol);
+  const int possible = most_parts(variant.protocol);
   const int least = std::clamp(settings.chunk_parts, 1, possible);
   const bool is_cut =
       !publishes_chunks(variant.protocol) || buffer_bytes(work) >= kLeastPublishedInParts;
@@ -226,18 +225,23 @@ std::vector<Choice> candidates(const Settings& settings, Collective collective, 
   return candidates(survey(settings, collective, bytes, Surveyed::WhatDecides));
 }
 
+double length_of(const Choice& choice) {
+  constexpr double kOfTwiceAsMany = 0.05;
+  const int more = std::max(0, choice.channels - kUsualCtas);
+  return choice.microseconds * (1 + kOfTwiceAsMany * more / kUsualCtas);
+}
+
 double longest_acceptable(std::span<const Choice> choices, CtaPolicy policy) {
-  return std::min_element(choices.begin(), choices.end(), is_faster)->microseconds *
-         (1 + tolerance_of(policy));
+  return std::ranges::min(choices | std::views::transform(length_of)) * (1 + tolerance_of(policy));
 }
 
 const Choice& pick(std::span<const Choice> choices, CtaPolicy policy) {
   const double most = longest_acceptable(choices, policy);
-  const Choice* best = &*std::min_element(choices.begin(), choices.end(), is_faster);
+  const Choice* best = &*std::ranges::min_element(choices, {}, length_of);
   for (const Choice& choice : choices)
-    if (choice.microseconds <= most &&
+    if (length_of(choice) <= most &&
         (choice.channels < best->channels ||
-         (choice.channels == best->channels && is_faster(choice, *best))))
+         (choice.channels == best->channels && choice.microseconds < best->microseconds)))
       best = &choice;
   return *best;
 }

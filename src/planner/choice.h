@@ -40,7 +40,10 @@ std::vector<Choice> candidates(const Settings& settings, Collective collective, 
 /// Of `options`: the same.
 std::vector<Choice> candidates(std::span<const Option> options);
 
-/// The time within which fewer CTAs decide; `choices` is not empty.
+/// What choices are compared by, microseconds: the time of one of at most kUsualCtas. Others have
+/// to be faster, those of twice as many by 5 %.
+double length_of(const Choice& choice);
+/// The length within which fewer CTAs decide; `choices` is not empty.
 double longest_acceptable(std::span<const Choice> choices, CtaPolicy policy);
 /// The one to take, by what the policy makes of time and CTAs; `choices` is not empty.
 const Choice& pick(std::span<const Choice> choices, CtaPolicy policy);

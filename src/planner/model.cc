@@ -123,16 +123,10 @@ double predict(gpu::Kind machine, const Cost& cost, const Workload& work, const 
                  static_cast<double>(work.bytes), variant, chunk_bytes);
 }
 
-int most_parts(const Settings& settings, Collective collective, Protocol protocol) {
+int most_parts(Protocol protocol) {
+  // Of LL and LL128 everything arrives by itself, and what a chunk costs is its round.
   constexpr int kMostPublished = 4;
-  // Of LL and LL128 everything arrives by itself, and what a chunk costs is its round: smaller ones
-  // pay where data are passed on, or wait for credit. Words were never worth it.
-  constexpr uint32_t kLeastLines = 16 << 10;  // bytes of memory
-  constexpr uint32_t kMostOfLines = 2;
-  if (publishes_chunks(protocol)) return kMostPublished;
-  if (protocol == Protocol::LL || settings.machine == gpu::Kind::Virtual) return 1;
-  const uint32_t slot = shape_of(settings, collective, protocol).slot_bytes;
-  return static_cast<int>(std::clamp(slot / kLeastLines, 1u, kMostOfLines));
+  return publishes_chunks(protocol) ? kMostPublished : 1;
 }
 
 size_t chunk_bytes(const Settings& settings, Collective collective, const Variant& variant) {

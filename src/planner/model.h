@@ -71,7 +71,7 @@ double wire_bytes(executor::Protocol protocol, double bytes);
 double smooth_max(double a, double b);
 
 /// The most chunks that a slot's data may be cut into, a power of two.
-int most_parts(const Settings& settings, Collective collective, executor::Protocol protocol);
+int most_parts(executor::Protocol protocol);
 /// Of smaller buffers chunks that are published are not cut, and not measured (docs/tune.md): they
 /// hardly fill slots. (An all-to-all of 2 MiB over two H200: 13.6 us in quarters, 11.6 whole.)
 inline constexpr size_t kLeastPublishedInParts = 8 << 20;

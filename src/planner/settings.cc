@@ -163,6 +163,10 @@ int most_channels(const Settings& settings) {
       std::ranges::max(settings.shapes, {}, &executor::FifoShape::channels).channels);
 }
 
+int usual_channels(const Settings& settings) {
+  return std::min(most_channels(settings), std::max(settings.min_channels, kUsualCtas));
+}
+
 CtaPolicy policy_of(int bits, std::string_view origin) {
   if ((bits & kEfficiencyBit) != 0 && (bits & kZeroBit) != 0)
     LOG(Warn, Env, "{} asks for both EFFICIENCY and ZERO: EFFICIENCY is ignored.", origin);

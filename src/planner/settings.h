@@ -65,6 +65,10 @@ struct Settings {
 
 /// Of the protocol that has the most: the most CTAs of an operation.
 int most_channels(const Settings& settings);
+/// CTAs that operations take together, or one by itself, as a rule. More take what else runs on the
+/// GPU from it, and are for what gains much (length_of()), or where a user asks for them.
+inline constexpr int kUsualCtas = 24;
+int usual_channels(const Settings& settings);
 
 /// How many machines the ranks are on.
 int machines_in(const Settings& settings);

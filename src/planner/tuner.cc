@@ -207,7 +207,7 @@ class Plugin final : public Tuner {
       if (wanted == own) return;
       Variant variant = choice;
       variant.parts = 1;
-      const int most = most_parts(settings, collective, choice.protocol);
+      const int most = most_parts(choice.protocol);
       while (variant.parts < most && chunk_bytes(settings, collective, variant) > wanted)
         variant.parts *= 2;
       for (const Option& option : options)

@@ -29,7 +29,7 @@ void write_measurements(const std::string& path, const std::vector<double>& fact
     for (const double factor : factors) {
       tune::Point point{.work = {tune::Collective::AllReduce, 2, bytes},
                         .variant = {algorithm, executor::Protocol::LL, 1, 1},
-                        .chunk_bytes = 64 << 10};
+                        .chunk_bytes = 4 << 10};
       constexpr planner::Cost kCost{2.2, 0.4, 0.01, 15, 19, 9, 0.4, 0.2, 0.8};
       point.microseconds = factor * planner::predict(measurements.machine, kCost, point.work,
                                                      point.variant, point.chunk_bytes);

@@ -36,6 +36,10 @@ const CostLine kTwoShot{algorithms::find(Collective::AllReduce, "two_shot_worker
                         {7, 0.6, 0.02, 320, 330, 12, 1.1, 0.5, 0.3}};
 constexpr size_t kSlot = 128 << 10;
 
+Candidate at_most(int channels) {
+  return [channels](const Point& point) { return point.variant.channels <= channels; };
+}
+
 /// What a machine that obeys the model exactly would show of `line`.
 std::vector<Point> points_of(const CostLine& line, double factor = 1) {
   std::vector<Point> points;
@@ -121,7 +125,7 @@ TEST(Calibrate, LeavesWhatNobodyMeasuredAsItWas) {
   const std::vector<CostLine> known{kOneShot, kTwoShot};
   Measurements measurements = measurements_of({kOneShot});
   for (Point& point : measurements.points) point.microseconds *= 2;
-  const std::vector<CostLine> lines = calibrate(measurements, tuning_of(known), 24);
+  const std::vector<CostLine> lines = calibrate(measurements, tuning_of(known), at_most(24));
   ASSERT_EQ(lines.size(), 2u);
   EXPECT_EQ(lines[0].algorithm, kOneShot.algorithm);
   EXPECT_GT(lines[0].cost.fixed, 1.5 * kOneShot.cost.fixed);
@@ -133,9 +137,9 @@ TEST(Calibrate, ChoosesRightOnAMachineThatItKnewNothingOf) {
   const Measurements measurements = measurements_of({kOneShot, kTwoShot});
   std::vector<CostLine> known{kOneShot, kTwoShot};
   for (CostLine& line : known) line.cost = {5, 1, 0.1, 50, 50, 40, 3, 1, 0.1};
-  const std::vector<CostLine> lines = calibrate(measurements, tuning_of(known), 24);
+  const std::vector<CostLine> lines = calibrate(measurements, tuning_of(known), at_most(24));
   const std::vector<CheckedPoint> points =
-      check(measurements, by_lines(measurements.machine, lines), 24);
+      check(measurements, by_lines(measurements.machine, lines), at_most(24));
   EXPECT_EQ(summarise(points).right, points.size());
 }
 
@@ -175,7 +179,7 @@ TEST(FitProperties, PredictsEveryAlgorithmOfAMachineThatItKnewNothingOf) {
             .overlap = 0.2};
   const Measurements measurements = derived_measurements(machine);
   planner::Tuning found;
-  found.properties = fit_properties(measurements, {}, 24);
+  found.properties = fit_properties(measurements, {}, at_most(24));
   const Predictor predict = by_properties(measurements, found.properties);
   double sum = 0;
   for (const Point& point : measurements.points)
@@ -208,7 +212,7 @@ TEST(FitProperties, FindWhatTheNetworkDoes) {
     }
   const Predictor truth = by_properties(measurements, machine.properties);
   for (Point& point : measurements.points) point.microseconds = *truth(point);
-  const PropertiesByProtocol of_all = fit_properties(measurements, {}, 24);
+  const PropertiesByProtocol of_all = fit_properties(measurements, {}, at_most(24));
   const planner::Properties& found = of_all[static_cast<size_t>(Protocol::Simple)];
   EXPECT_NEAR(found.message, 17, 2);
   EXPECT_NEAR(found.between_hop, 40, 6);
@@ -229,7 +233,7 @@ TEST(FitProperties, KeepsWhatTheMeasurementsSayNothingAbout) {
     each.rail = 5;
     each.fixed = 99;
   }
-  const PropertiesByProtocol found = fit_properties(measurements, known, 24);
+  const PropertiesByProtocol found = fit_properties(measurements, known, at_most(24));
   const auto& ll = found[static_cast<size_t>(Protocol::LL)];
   const auto& simple = found[static_cast<size_t>(Protocol::Simple)];
   EXPECT_EQ(ll.fixed, 99);
@@ -244,7 +248,7 @@ TEST(Check, FindsNothingWrongWithAModelThatIsRight) {
   const Measurements measurements = measurements_of({kOneShot, kTwoShot});
   const std::vector<CostLine> lines{kOneShot, kTwoShot};
   const std::vector<CheckedPoint> points =
-      check(measurements, by_lines(measurements.machine, lines), 24);
+      check(measurements, by_lines(measurements.machine, lines), at_most(24));
   const Summary summary = summarise(points);
   EXPECT_EQ(summary.points, 28u);  // 14 sizes of two rank counts
   EXPECT_EQ(summary.right, summary.points);
@@ -259,7 +263,7 @@ TEST(Check, CountsTheChoicesOfAWrongModel) {
   slow.cost.fixed = 1000;  // so that two-shot seems faster everywhere
   const std::vector<CostLine> lines{slow, kTwoShot};
   const std::vector<CheckedPoint> points =
-      check(measurements, by_lines(measurements.machine, lines), 24);
+      check(measurements, by_lines(measurements.machine, lines), at_most(24));
   const Summary summary = summarise(points);
   EXPECT_LT(summary.right, summary.points);
   EXPECT_GT(summary.worst->loss(), 1);
@@ -270,7 +274,8 @@ TEST(Check, CountsTheChoicesOfAWrongModel) {
 TEST(Check, LooksAtNoVariantWithMoreChannelsThanTheLibraryTakes) {
   const Measurements measurements = measurements_of({kOneShot, kTwoShot});
   const std::vector<CostLine> lines{kOneShot, kTwoShot};
-  for (const CheckedPoint& point : check(measurements, by_lines(measurements.machine, lines), 12)) {
+  for (const CheckedPoint& point :
+       check(measurements, by_lines(measurements.machine, lines), at_most(12))) {
     EXPECT_LE(point.best.variant.channels, 12);
     EXPECT_LE(point.chosen.variant.channels, 12);
   }
@@ -281,7 +286,7 @@ TEST(Check, MeasuresTheLibraryByTheFastestVariant) {
   const Point& first = measurements.points[0];
   measurements.own = {{first.work, first.microseconds * 1.5, first.microseconds * 1.2},
                       {{Collective::Reduce, 4, 8}, 3, 3.3}};  // nothing to compare it with
-  const std::vector<CheckedOwn> points = check_own(measurements, 24);
+  const std::vector<CheckedOwn> points = check_own(measurements, at_most(24));
   ASSERT_EQ(points.size(), 2u);
   EXPECT_GE(points[0].loss(), 0.499);
   EXPECT_NEAR(points[0].error(), -0.2, 1e-9);
@@ -457,7 +462,7 @@ TEST(FitProperties, LeavesAtZeroWhatIsZero) {
   planner::Tuning machine;
   for (planner::Properties& each : machine.properties) each.work = each.round_instruction = 0;
   const Measurements measurements = derived_measurements(machine);
-  const auto found = fit_properties(measurements, machine.properties, 24);
+  const auto found = fit_properties(measurements, machine.properties, at_most(24));
   EXPECT_EQ(found[static_cast<size_t>(Protocol::Simple)].work, 0);
   EXPECT_EQ(found[static_cast<size_t>(Protocol::Simple)].round_instruction, 0);
 }
@@ -569,27 +574,6 @@ TEST(Jobs, AreOfOneTable) {
   EXPECT_FALSE(make_jobs(gpu::Kind::Cuda, request).is_ok());
   request.ranks = {3, 4};
   EXPECT_TRUE(make_jobs(gpu::Kind::Cuda, request).is_ok());
-}
-
-// Halves of slots that are longer: at all sizes that they cut.
-TEST(Jobs, MeasureLinesInHalves) {
-  for (const int nranks : {2, 4}) {
-    const Request request{.ranks = {nranks},
-                          .collectives = {Collective::AllGather},
-                          .sizes = {1 << 10, 1 << 20, 16 << 20},
-                          .channels = {}};
-    const std::vector<Job> jobs = make_jobs(gpu::Kind::Cuda, request).take();
-    std::vector<size_t> sizes;
-    for (const Job& job : jobs)
-      if (job.protocol == Protocol::LL128 && job.parts == 2) {
-        EXPECT_EQ(job.chunk_bytes, executor::data_bytes(Protocol::LL128, 16 << 10));
-        sizes.insert(sizes.end(), job.sizes.begin(), job.sizes.end());
-      }
-    EXPECT_EQ(sizes.empty(), nranks == 4);
-    EXPECT_EQ(std::count(sizes.begin(), sizes.end(), 1 << 10), 0);
-    EXPECT_EQ(std::count(sizes.begin(), sizes.end(), 1 << 20),
-              std::count(sizes.begin(), sizes.end(), 16 << 20));
-  }
 }
 
 TEST(Jobs, ForceEveryPossibleVariantOnce) {

@@ -131,10 +131,8 @@ TEST(Plan, CutsChunksAsTheChoiceSays) {
       protocols[static_cast<size_t>(protocol)] = true;
       const auto slot = static_cast<uint32_t>(executor::data_bytes(
           protocol, settings.shapes[static_cast<size_t>(protocol)].slot_bytes));
-      const int most = protocol == Protocol::Simple                 ? 4
-                       : protocol == Protocol::LL128 && nranks == 2 ? 2
-                                                                    : 1;
-      EXPECT_EQ(most_parts(settings, Collective::AllReduce, protocol), most);
+      const int most = protocol == Protocol::Simple ? 4 : 1;
+      EXPECT_EQ(most_parts(protocol), most);
       for (const int asked : {1, 2, 4}) {
         settings.chunk_parts = asked;
         const Request request{.collective = Collective::Broadcast, .count = size_t{1} << 30};

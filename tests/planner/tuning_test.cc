@@ -200,7 +200,7 @@ TEST(Slots, AreThoseOfTheRanksAndTheirTuning) {
   };
   EXPECT_EQ(bytes_of(MachineClass::Cuda, 2, Protocol::Simple), 128u << 10);
   EXPECT_EQ(bytes_of(MachineClass::Cuda, 3, Protocol::Simple), 64u << 10);
-  EXPECT_EQ(bytes_of(MachineClass::Cuda, 2, Protocol::LL128), 32u << 10);
+  EXPECT_EQ(bytes_of(MachineClass::Cuda, 2, Protocol::LL128), 24u << 10);
   EXPECT_EQ(bytes_of(MachineClass::Cuda, 3, Protocol::LL128), 16u << 10);
   EXPECT_EQ(bytes_of(MachineClass::Sockets, 2, Protocol::Simple), 512u << 10);
 }
