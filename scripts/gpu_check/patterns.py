@@ -9,6 +9,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 import typing
 
 from .clients import run_ranks
@@ -189,19 +190,24 @@ def document_of(cells):
 # ---- the same through PyTorch
 
 def measure_torch(library, gpus, seconds):
-    """{what: {"niccolite": us, "nvidia": us}}; empty where there is no PyTorch."""
+    """{what: {"niccolite": us, "nvidia": us}}, the least of two runs of each; empty where there is no PyTorch."""
     times = {}
     if importlib.util.find_spec("torch") is None:
         return times
-    for name, used in (("niccolite", library), ("nvidia", None)):
+    end = time.monotonic() + seconds
+    for name, used in (("niccolite", library), ("nvidia", None)) * 2:
+        left = end - time.monotonic()
+        if left < 20 and times:
+            break
         with tempfile.TemporaryDirectory() as log:
-            results = run_ranks("torch_patterns.py", [], gpus, used, seconds / 2, log)
+            results = run_ranks("torch_patterns.py", [], gpus, used, left, log)
         if any(status != 0 for status, _ in results):
             print(f"FAILED torch_patterns.py with {name}: " + "; ".join(line for _, text in results for line in text.splitlines()[-3:]))
         for line in results[0][1].splitlines():
             if line.startswith("TIME "):
                 found = json.loads(line[5:])
-                times.setdefault(found["name"], {})[name] = found["us"]
+                of = times.setdefault(found["name"], {})
+                of[name] = min(found["us"], of.get(name, found["us"]))
     return times
 
 

@@ -213,6 +213,22 @@ TEST(Choice, ForEfficiencyTakesNoMoreCtas) {
   EXPECT_TRUE(takes_fewer);
 }
 
+TEST(Choice, OneWayThroughHostMemoryTakesWholeChunksAndFewCtasForMuch) {
+  Settings settings = make_settings(gpu::Kind::Cuda, 2, {}).value();
+  set_shares_host(settings, true);
+  for (const Collective collective : {Collective::Broadcast, Collective::Reduce}) {
+    for (const auto& [bytes, channels] : {std::pair(16 << 20, 24), {64 << 20, 12}}) {
+      const Choice choice = choose(settings, collective, static_cast<size_t>(bytes)).value();
+      EXPECT_EQ(choice.channels, channels);
+      EXPECT_EQ(choice.parts, 1);
+    }
+    EXPECT_GT(candidates(settings, collective, 512 << 10).size(),
+              candidates(settings, collective, 16 << 20).size());
+  }
+  EXPECT_TRUE(std::ranges::any_of(candidates(settings, Collective::AllReduce, 64 << 20),
+                                  [](const Choice& choice) { return choice.channels > 12; }));
+}
+
 TEST(Choice, WhatNobodyMeasuredIsTakenWhenNothingElseIsAllowed) {
   Settings settings = make_settings(gpu::Kind::Virtual, 4, {}).value();
   const auto kind = static_cast<size_t>(Collective::AllGather);
