@@ -251,10 +251,12 @@ Status Communicator::serve_peers(const planner::Settings& settings, transport::R
 // its number among the ranks of its machine.
 transport::Carrier Communicator::place_on_network() const {
   transport::Carrier carrier;
-  if (!machine_of_.empty())
+  if (!machine_of_.empty()) {
+    const int own = machine_of_[static_cast<size_t>(rank())];
     carrier.number =
-        static_cast<size_t>(std::count(machine_of_.begin(), machine_of_.begin() + rank(),
-                                       machine_of_[static_cast<size_t>(rank())]));
+        static_cast<size_t>(std::count(machine_of_.begin(), machine_of_.begin() + rank(), own));
+    carrier.ranks_of_machine = static_cast<int>(std::ranges::count(machine_of_, own));
+  }
   if (machine_graph_ != nullptr) {
     const auto known_as = static_cast<size_t>(graph_ranks_[static_cast<size_t>(rank())]);
     // Of several ranks of one GPU the graph has the first.

@@ -26,11 +26,11 @@ constexpr int kChannelCounts[] = {1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 20, 24, 28, 
 /// A warp moves lines of LL128 in rows (ll128_step.cuh), and what a row begun costs the model does
 /// not know: between counts that were measured (docs/tune.md) it may be 20 % off.
 constexpr int kLineChannelCounts[] = {1, 2, 3, 4, 6, 10, 16, 24, 48, 64};
-/// The same of host memory, where two counts may be far apart in no order: an all-reduce of 1 MiB
-/// takes 55 us by 6, 62 by 8 and 54 by 12.
+/// The same of chunks in host memory, where two counts may be far apart in no order: an all-reduce
+/// of 1 MiB takes 55 us by 6, 62 by 8 and 54 by 12.
 constexpr int kHostChannelCounts[] = {1, 3, 6, 12, 24, 48, 64};
 std::span<const int> counts_of(const Settings& settings, Protocol protocol) {
-  if (settings.shares_host) return kHostChannelCounts;
+  if (settings.shares_host && publishes_chunks(protocol)) return kHostChannelCounts;
   if (protocol == Protocol::LL128) return kLineChannelCounts;
   return kChannelCounts;
 }

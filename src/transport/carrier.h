@@ -17,6 +17,7 @@ struct Carrier {
   // none of that name: the one of this number, modulo how many there are.
   std::string nearest_interface{};
   size_t number = 0;
+  int ranks_of_machine = 1;  // that share its cores, this one included
 };
 
 }  // namespace niccolite::transport
