@@ -111,7 +111,7 @@ class MachineModel {
     if (of == Of::OwnCores || of == Of::SharedCores) return shares_cores == (of == Of::SharedCores);
     if (of == Of::DirectAccess)
       return std::ranges::any_of(demands_, [](const auto& demand) {
-        return demand->work.direct_copies + demand->work.direct_reductions > 0;
+        return demand->work.moved.direct_copies + demand->work.moved.direct_reductions > 0;
       });
     const bool is_between = demands_[0]->chain.between > 0;
     if (of == Of::SeveralMachines || is_between) return is_between == (of == Of::SeveralMachines);

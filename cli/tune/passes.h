@@ -26,7 +26,7 @@ template <typename Key, typename Model, typename KeyOf, typename Refit, typename
 Model fit_in_passes(const Measurements& measurements, const Candidate& is_candidate,
                     SamplesByKey<Key> samples, Model model, const KeyOf& key_of, const Refit& refit,
                     const Predict& predict) {
-  constexpr int kPasses = 8;
+  constexpr int kPasses = 24;
   constexpr double kMoreWeight = 2;
   std::set<Key> stale;
   for (const auto& entry : samples) stale.insert(entry.first);

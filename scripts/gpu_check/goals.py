@@ -17,7 +17,7 @@ RATIOS = {"all_reduce": (2.4, 1.9, 1.35, 1.25, 1.1, 1.04),
           "sendrecv": (2.0, 1.6, 1.3, 1.3, 1.3, 1.05)}
 SENDRECV_128_MIB = 2.2
 TWO_RANKS_SMALL_ALL_REDUCE = 1.7
-CTAS = 24
+CTAS, CTAS_OF_TWO_RANKS = 24, 48  # LL128 between two: docs/design/0075
 MEMORY_MIB = {"all_reduce": 64, "alltoall": 128}
 LIBRARY_MB = 12
 LIFE_MS = {"init": 40, "first_operation": 3, "destroy": 20}
@@ -70,9 +70,9 @@ def speed_goals(speeds, gpus):
     return goals
 
 
-def resource_goals(resources):
+def resource_goals(resources, gpus):
     most = resources["ctas"]
-    goals = [at_most("by default", most and most["ctas"], CTAS, "CTAs")]
+    goals = [at_most("by default", most and most["ctas"], CTAS_OF_TWO_RANKS if gpus == 2 else CTAS, "CTAs")]
     for name, limit in MEMORY_MIB.items():
         use = resources["device_memory"].get(name, {}).get("ours")
         goals.append(at_most(f"device memory after {name}", use and use["after_run_bytes"] / MIB, limit, "MiB"))

@@ -37,7 +37,7 @@ class Reader {
     for (int rank = 0; rank < schedule_.nranks; ++rank) {
       const Work work = work_of(rank, demand.load.blocks);
       const int instructions = std::max(demand.work.instructions, work.instructions);
-      if (work.bytes() > demand.work.bytes()) demand.work = work;
+      if (work.moved.bytes() > demand.work.moved.bytes()) demand.work = work;
       demand.work.instructions = instructions;
     }
     const schedule::Timeline events = TRY(timeline(schedule_));
@@ -57,23 +57,39 @@ class Reader {
     for (int channel = 0; channel < length(at(schedule_.ranks, rank)); ++channel) {
       const std::vector<schedule::Worker>& workers = at(at(schedule_.ranks, rank), channel).workers;
       int of_channel = 0;
+      double weights = 0;
       for (int worker = 0; worker < length(workers); ++worker) {
         const LoweredWorker* const lowered = worker_of(rank, channel, worker);
         if (lowered != nullptr && lowered->plan.only_advertises) continue;
         if (at(workers, worker).instructions.empty()) continue;
-        add_worker(at(workers, worker).instructions, lowered, blocks, work);
+        const int weight = at(workers, worker).weight;
+        work.by_worker.push_back(
+            {.channel = channel,
+             .share = static_cast<double>(weight),
+             .moved = moved_by(at(workers, worker).instructions, lowered, blocks, work)});
+        weights += weight;
         ++of_channel;
         if (lowered != nullptr && lowered->plan.tiles == Tiles::Dynamic) ++dynamic;
       }
+      for (WorkerMoved& each : work.by_worker)
+        if (each.channel == channel) each.share /= weights;
       worker_count += of_channel;
       work.workers = std::max(work.workers, of_channel);
+    }
+    for (const WorkerMoved& each : work.by_worker) {
+      work.moved.slot_copies += each.moved.slot_copies;
+      work.moved.slot_reductions += each.moved.slot_reductions;
+      work.moved.direct_copies += each.moved.direct_copies;
+      work.moved.direct_reductions += each.moved.direct_reductions;
     }
     work.dynamic = worker_count == 0 ? 0 : static_cast<double>(dynamic) / worker_count;
     return work;
   }
 
-  static void add_worker(const std::vector<Instruction>& instructions, const LoweredWorker* lowered,
-                         int blocks, Work& work) {
+  /// What a worker moves; its instructions are counted in `work`.
+  static Moved moved_by(const std::vector<Instruction>& instructions, const LoweredWorker* lowered,
+                        int blocks, Work& work) {
+    Moved result;
     bool has_slots = false;
     for (int i = 0; i < length(instructions); ++i) {
       const Instruction& instruction = at(instructions, i);
@@ -92,13 +108,14 @@ class Reader {
           Way::DirectPut);
       add(length(instruction.send_to), accesses ? &accesses->sends : nullptr, Way::DirectGet);
       double& bytes = instruction.reduce
-                          ? (uses_slots ? work.slot_reductions : work.direct_reductions)
-                          : (uses_slots ? work.slot_copies : work.direct_copies);
+                          ? (uses_slots ? result.slot_reductions : result.direct_reductions)
+                          : (uses_slots ? result.slot_copies : result.direct_copies);
       bytes += static_cast<double>(moved) / blocks;
       has_slots |= uses_slots;
       ++work.instructions;
     }
     if (has_slots) work.slot_instructions = std::max(work.slot_instructions, length(instructions));
+    return result;
   }
 
   /// How `connection` reaches its receiver, at `receiver`.

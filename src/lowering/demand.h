@@ -4,6 +4,7 @@
 #pragma once
 
 #include <span>
+#include <vector>
 
 #include "lowering/plan.h"
 #include "schedule/load.h"
@@ -20,17 +21,29 @@ struct Chain {
   int hops() const { return slots + puts + gets + between; }
 };
 
-/// Of the rank that reads and writes most; bytes for each byte of the operation, as schedule::Load
-/// has them. What a worker only advertises, its peer reads or writes.
-struct Work {
+/// Bytes that are read and written for each byte of the operation, as schedule::Load has them.
+struct Moved {
   double slot_copies = 0, slot_reductions = 0;      // where an operand or a destination is a slot
   double direct_copies = 0, direct_reductions = 0;  // where none is
-  int instructions = 0;                             // for a chunk
-  int workers = 1;                                  // of a channel, that read or write
-  int slot_instructions = 0;  // of its longest worker that has slots: it waits in each of them
-  double dynamic = 0;         // part of its workers whose tiles are dynamic
 
   double bytes() const { return slot_copies + slot_reductions + direct_copies + direct_reductions; }
+};
+
+/// Of one worker, which has a share of its channel's threads.
+struct WorkerMoved {
+  int channel = 0;
+  double share = 1;  // by the workers' weights
+  Moved moved;
+};
+
+/// Of the rank that reads and writes most. What a worker only advertises, its peer reads or writes.
+struct Work {
+  Moved moved;                           // by all workers
+  std::vector<WorkerMoved> by_worker{};  // empty: nothing is known of workers
+  int instructions = 0;                  // for a chunk
+  int workers = 1;                       // of a channel, that read or write
+  int slot_instructions = 0;  // of its longest worker that has slots: it waits in each of them
+  double dynamic = 0;         // part of its workers whose tiles are dynamic
 };
 
 struct Demand {

@@ -5,6 +5,7 @@
 #include <map>
 #include <mutex>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "schedule/order.h"
@@ -39,7 +40,7 @@ Demand say(const algorithms::Load& load, bool is_ring, double machines, double r
   demand.chain.between = static_cast<int>(std::ceil(load.steps * crossing));
   demand.chain.slots = demand.chain.instructions - demand.chain.between;
   demand.messages = demand.chain.between;
-  demand.work.slot_copies = demand.load.engine;
+  demand.work.moved.slot_copies = demand.load.engine;
   demand.work.instructions = demand.chain.instructions;
   return demand;
 }
@@ -58,7 +59,7 @@ Demand say_of_machines(const algorithms::Load& load, double machines, double ran
   ++demand.chain.instructions;
   ++demand.chain.slots;
   demand.chain.ends += 2 * static_cast<int>(ranks_of_machine);
-  demand.work.slot_copies = demand.load.engine;
+  demand.work.moved.slot_copies = demand.load.engine;
   demand.work.instructions = static_cast<int>(machines * ranks_of_machine);
   return demand;
 }
@@ -85,10 +86,10 @@ Demand demand_of_messages(bool is_direct) {
   Demand demand;
   demand.load = {.link = 1, .engine = 4, .machine_engine = 8, .machine_instructions = 4};
   demand.chain = {.instructions = 2, .ends = 2, .slots = is_direct ? 0 : 1, .puts = is_direct};
-  demand.work = {.slot_copies = is_direct ? 0.0 : 4.0,
-                 .direct_copies = is_direct ? 2.0 : 0.0,
-                 .instructions = 2,
-                 .slot_instructions = is_direct ? 0 : 1};
+  demand.work = {
+      .moved = {.slot_copies = is_direct ? 0.0 : 4.0, .direct_copies = is_direct ? 2.0 : 0.0},
+      .instructions = 2,
+      .slot_instructions = is_direct ? 0 : 1};
   return demand;
 }
 
@@ -162,6 +163,28 @@ const Cost* fitted_cost(const Settings& settings, const Algorithm& algorithm, Pr
   return tuning_of(settings).find(algorithm, protocol);
 }
 
+/// Nanoseconds that all threads of a channel take, for each byte of the operation in it.
+double time_of(const lowering::Moved& moved, const Properties& machine) {
+  return moved.slot_copies / machine.slot_copy + moved.slot_reductions / machine.slot_reduction +
+         moved.direct_copies / machine.direct_copy +
+         moved.direct_reductions / machine.direct_reduction;
+}
+
+/// The same where threads are shared out to workers: until each channel's slowest is done. One
+/// worker that sends and then reduces takes less than one that sends beside one that reduces, which
+/// has more to do.
+double time_of_workers(const lowering::Work& work, const Properties& machine) {
+  if (work.by_worker.empty()) return time_of(work.moved, machine);
+  double result = 0, slowest = 0;
+  int channel = work.by_worker.front().channel;
+  for (const lowering::WorkerMoved& each : work.by_worker) {
+    if (each.channel != channel) result += std::exchange(slowest, 0);
+    channel = each.channel;
+    slowest = std::max(slowest, time_of(each.moved, machine) / each.share);
+  }
+  return result + slowest;
+}
+
 }  // namespace
 
 std::shared_ptr<const Demand> demand_of(const Settings& settings, const Algorithm& algorithm,
@@ -189,10 +212,8 @@ double predict(const Properties& machine, const Demand& demand, const Workload& 
   const double crowd = machine.crowd * (1 - moved.dynamic) + machine.dynamic_crowd * moved.dynamic;
   const double link = sent * slowest(load, machine, work.nranks) * (1 + crowd * channels);
   const double further_rounds = std::max(0.0, std::ceil(channel_bytes / chunk) - 1);
-  const double of_byte = moved.slot_copies / machine.slot_copy +
-                         moved.slot_reductions / machine.slot_reduction +
-                         moved.direct_copies / machine.direct_copy +
-                         moved.direct_reductions / machine.direct_reduction;
+  const double of_byte = variant.protocol == Protocol::LL128 ? time_of_workers(moved, machine)
+                                                             : time_of(moved.moved, machine);
   const double channel =
       sent / channels * of_byte / 1e3 / (1 + machine.spread * (moved.workers - 1)) +
       further_rounds *

@@ -33,33 +33,51 @@ TEST(Demand, OfSlotsCountsBothSidesOfEach) {
   EXPECT_EQ(demand.chain.slots, 2);
   EXPECT_EQ(demand.chain.hops(), 2);
   const Work& work = demand.work;
-  EXPECT_EQ(work.slot_copies, 12 / 4.0);     // 3 pushes, 3 gathers, each read and written
-  EXPECT_EQ(work.slot_reductions, 8 / 4.0);  // 4 operands, 4 destinations
-  EXPECT_EQ(work.direct_copies + work.direct_reductions, 0);
+  EXPECT_EQ(work.moved.slot_copies, 12 / 4.0);     // 3 pushes, 3 gathers, each read and written
+  EXPECT_EQ(work.moved.slot_reductions, 8 / 4.0);  // 4 operands, 4 destinations
+  EXPECT_EQ(work.moved.direct_copies + work.moved.direct_reductions, 0);
   EXPECT_EQ(work.instructions, 7);
   EXPECT_EQ(work.workers, 3);
   EXPECT_EQ(work.slot_instructions, 3);
   EXPECT_EQ(work.dynamic, 0);
 }
 
+// Who reduces has more to do than who sends, with as many threads; who does both has all.
+TEST(Demand, OfWorkersSaysWhichShareOfTheThreadsMovesWhat) {
+  const Demand two =
+      demand_of(schedule_of(Collective::ReduceScatter, "direct_workers", 2), {}).value();
+  ASSERT_EQ(two.work.by_worker.size(), 2u);
+  const WorkerMoved& sends = two.work.by_worker[0];
+  const WorkerMoved& reduces = two.work.by_worker[1];
+  EXPECT_EQ(sends.share, 0.5);
+  EXPECT_EQ(reduces.share, 0.5);
+  EXPECT_EQ(sends.channel, reduces.channel);
+  EXPECT_EQ(sends.moved.slot_copies, 2);
+  EXPECT_EQ(reduces.moved.slot_reductions, 3);
+  const Demand one = demand_of(schedule_of(Collective::ReduceScatter, "ring", 2), {}).value();
+  ASSERT_EQ(one.work.by_worker.size(), 1u);
+  EXPECT_EQ(one.work.by_worker[0].share, 1);
+  EXPECT_EQ(one.work.moved.bytes(), two.work.moved.bytes());
+}
+
 TEST(Demand, OfDirectAccessesIsWhatOneSideMoves) {
   // Each rank puts its block to 3 others and copies it to its own output; nobody reads a slot.
   const Demand gather = direct_demand(schedule_of(Collective::AllGather, "direct_workers", 4));
-  EXPECT_EQ(gather.work.slot_copies, 0);
-  EXPECT_GT(gather.work.direct_copies, 0);
-  EXPECT_LT(gather.work.direct_copies,
+  EXPECT_EQ(gather.work.moved.slot_copies, 0);
+  EXPECT_GT(gather.work.moved.direct_copies, 0);
+  EXPECT_LT(gather.work.moved.direct_copies,
             demand_of(schedule_of(Collective::AllGather, "direct_workers", 4), {})
                 .value()
-                .work.slot_copies);
+                .work.moved.slot_copies);
   EXPECT_EQ(gather.chain.puts, 1);
   EXPECT_EQ(gather.chain.slots, 0);
   EXPECT_EQ(gather.work.slot_instructions, 0);
 
   // An owner gets what it reduces, and puts the sums.
   const Demand reduce = direct_demand(schedule_of(Collective::AllReduce, "two_shot_workers", 4));
-  EXPECT_EQ(reduce.work.slot_copies + reduce.work.slot_reductions, 0);
-  EXPECT_EQ(reduce.work.direct_copies, 0);
-  EXPECT_EQ(reduce.work.direct_reductions, 8 / 4.0);
+  EXPECT_EQ(reduce.work.moved.slot_copies + reduce.work.moved.slot_reductions, 0);
+  EXPECT_EQ(reduce.work.moved.direct_copies, 0);
+  EXPECT_EQ(reduce.work.moved.direct_reductions, 8 / 4.0);
   EXPECT_EQ(reduce.work.workers, 1);
   EXPECT_EQ(reduce.work.dynamic, 1);
   EXPECT_EQ(reduce.chain.gets, 1);
