@@ -3,8 +3,8 @@
  * Binary compatible with NCCL 2.30 (types, values, layouts, symbol names), with the functions that
  * 2.31 and 2.32 have added: a program compiled with this header runs on any libnccl.so.2 that has
  * the functions it calls, and Niccolite's libnccl.so.2 runs programs compiled with the header of
- * any NCCL 2.x release. Every function declared here is implemented. What is missing of NCCL 2.32 is
- * its device API: nccl_device.h, and ncclDevCommCreate and the others that serve it.
+ * any NCCL 2.x release. Every function declared here is implemented. What is missing of NCCL 2.32
+ * is its device API: nccl_device.h, and ncclDevCommCreate and the others that serve it.
  *
  * Every function ncclX has a twin pncclX. ncclX is a weak symbol at the same address, so that a
  * profiling tool can define its own ncclX and forward to pncclX.
