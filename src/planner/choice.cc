@@ -1,7 +1,6 @@
 #include "planner/choice.h"
 
 #include <algorithm>
-#include <ranges>
 #include <string>
 
 #include "executor/program.h"
@@ -257,7 +256,7 @@ double length_of(const Choice& choice) {
 }
 
 double longest_acceptable(std::span<const Choice> choices, CtaPolicy policy) {
-  return std::ranges::min(choices | std::views::transform(length_of)) * (1 + tolerance_of(policy));
+  return length_of(*std::ranges::min_element(choices, {}, length_of)) * (1 + tolerance_of(policy));
 }
 
 const Choice& pick(std::span<const Choice> choices, CtaPolicy policy) {
