@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "planner/model.h"
 #include "planner/tunings.h"
 
 namespace niccolite::tune {
@@ -150,6 +151,7 @@ Candidate within_slots(const Measurements& measurements, const Tuning& tuning) {
     const executor::FifoShape& slots =
         by_ranks.at(point.work.nranks)[static_cast<size_t>(variant.protocol)];
     return variant.channels <= static_cast<int>(slots.channels) &&
+           variant.parts <= planner::most_parts(variant.protocol) &&
            point.chunk_bytes <= executor::data_bytes(variant.protocol, slots.slot_bytes);
   };
 }

@@ -194,10 +194,11 @@ def measure_torch(library, gpus, seconds):
     times = {}
     if importlib.util.find_spec("torch") is None:
         return times
-    end = time.monotonic() + seconds
-    for name, used in (("niccolite", library), ("nvidia", None)) * 2:
-        left = end - time.monotonic()
-        if left < 20 and times:
+    begin = time.monotonic()
+    for run, (name, used) in enumerate((("niccolite", library), ("nvidia", None)) * 2):
+        spent = time.monotonic() - begin
+        left = (seconds - spent) / (2 - run % 2)
+        if run == 2 and 2.2 * spent > seconds:  # both again, or none
             break
         with tempfile.TemporaryDirectory() as log:
             results = run_ranks("torch_patterns.py", [], gpus, used, left, log)

@@ -176,7 +176,9 @@ Status add_joined(const Bin& bin, Planner& planner, std::vector<Batch>& batches)
   }
   const int most_by_workers = executor::kMaxWorkers / most_workers(settings.nranks);
   for (size_t protocol = 0; protocol < by_protocol.size(); ++protocol) {
-    const int most_by_channels = static_cast<int>(settings.shapes[protocol].channels) / share;
+    const int most_by_channels = std::min(static_cast<int>(settings.shapes[protocol].channels),
+                                          planner::usual_channels(settings)) /
+                                 share;
     const int most = std::min({most_by_channels, most_by_workers, executor::kMaxWorks});
     add_batches(by_protocol[protocol], static_cast<size_t>(std::max(1, most)),
                 {.most_channels = share}, batches);

@@ -110,15 +110,15 @@ const registry::BufferExport* OperationQueue::export_of(const uint64_t* shifts) 
 ReachHistory::Use OperationQueue::use_of(const void* buffer, size_t bytes, const uint64_t* shifts,
                                          int by) {
   using Use = ReachHistory::Use;
-  if (buffer == nullptr || bytes == 0) return Use::Reached;
+  if (buffer == nullptr || bytes == 0) return {};
   if (shifts != nullptr) {
     const registry::BufferExport* const of = export_of(shifts);
     const bool is_reached =
         of == nullptr || (by == kByAll ? of->is_mapped_by_all() : of->is_mapped_by(by));
-    return is_reached ? Use::Reached : Use::Missed;
+    return {is_reached ? Use::Reached : Use::Missed};
   }
-  return exports_ == nullptr || exports_->counts_as_missed(buffer, bytes) ? Use::Missed
-                                                                          : Use::Awaited;
+  const uint64_t number = exports_ == nullptr ? 0 : exports_->number_of(buffer, bytes);
+  return number == 0 ? Use{Use::Missed} : Use{Use::Awaited, number};
 }
 
 void OperationQueue::note_use(const Buffers& buffers, const Call& call) {
@@ -155,7 +155,7 @@ void OperationQueue::note_without_advertisements(const Launcher& launcher,
   for (size_t i = 0; i < calls.size() && i < buffers.size(); ++i) {
     if (calls[i].is_message()) continue;
     if (launcher.advertisements() == Launcher::Advertisements::Taken) {
-      agreement_->note_use(ReachHistory::Use::Reached);
+      agreement_->note_use({ReachHistory::Use::Reached});
     } else {
       note_use(with_shifts(buffers[i], calls[i]), calls[i]);
     }

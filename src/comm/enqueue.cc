@@ -58,8 +58,7 @@ OperationQueue::OperationQueue(gpu::Machine& machine, int device, int rank,
 
 OperationQueue::~OperationQueue() = default;
 
-void OperationQueue::order_launches(std::shared_ptr<const observe::Recorder> recorder,
-                                    int most_ctas) {
+void OperationQueue::order_launches(std::shared_ptr<const observe::Recorder> recorder) {
   // Without it operations are launched as they come.
   Result<std::shared_ptr<gpu::Event>> last_work = order_.last_work();
   if (!last_work.is_ok()) return;
@@ -68,7 +67,8 @@ void OperationQueue::order_launches(std::shared_ptr<const observe::Recorder> rec
                          .device = device_,
                          .recorder = std::move(recorder),
                          .last_work = std::move(last_work).take(),
-                         .most_ctas = most_ctas});
+                         .most_ctas = planner::most_channels(plain_->planner.settings()),
+                         .usual_ctas = planner::usual_channels(plain_->planner.settings())});
   if (order.is_ok()) launch_order_ = std::move(order).take();
 }
 

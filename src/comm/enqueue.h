@@ -88,7 +88,7 @@ class OperationQueue {
   /// The same: rank 0's tuner plug-in decides. `tuning` outlives the queue.
   void tune(Tuning& tuning);
   /// The same: live operations begin in an order with those of other communicators.
-  void order_launches(std::shared_ptr<const observe::Recorder> recorder, int most_ctas);
+  void order_launches(std::shared_ptr<const observe::Recorder> recorder);
   /// The same: a profiler hears of the launches. `profiling` outlives the queue.
   void profile(Profiling& profiling) { profiling_ = &profiling; }
 

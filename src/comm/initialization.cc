@@ -332,7 +332,7 @@ void Communicator::make_operations(const planner::Settings& settings) {
   start_tuning(settings);
   if (tuning_ != nullptr) operations_->tune(*tuning_);
   if (configuration_.orders_launches && nranks() > 1 && log_ != nullptr)
-    operations_->order_launches(log_->recorder(), planner::usual_channels(settings));
+    operations_->order_launches(log_->recorder());
   start_profiling();
   {
     std::lock_guard lock(windows_mutex_);

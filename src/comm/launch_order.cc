@@ -34,6 +34,16 @@ struct LaunchOrder::Device {
   std::vector<LaunchOrder*> members GUARDED_BY(mutex){};
 };
 
+// Whoever becomes wider than was expected is not ordered behind what others have launched before,
+// which has told nobody that it began. Where a device has places for two of the widest, one of the
+// others is whole on each device, and ends; where it has not, the widest are expected from the
+// start.
+LaunchOrder::LaunchOrder(Of of, std::shared_ptr<Device> shared)
+    : of_(std::move(of)),
+      shared_(std::move(shared)),
+      expected_ctas_(of_.usual_ctas > 0 && 2 * of_.most_ctas <= shared_->places ? of_.usual_ctas
+                                                                                : of_.most_ctas) {}
+
 Result<std::unique_ptr<LaunchOrder>> LaunchOrder::join(Of of) {
   // Never destroyed: communicators may end after main().
   static auto* const mutex = new std::mutex;
@@ -50,14 +60,14 @@ Result<std::unique_ptr<LaunchOrder>> LaunchOrder::join(Of of) {
   std::unique_ptr<LaunchOrder> order(new LaunchOrder(std::move(of), shared));
   order->begun_ = std::move(begun);
   std::lock_guard members_lock(shared->mutex);
-  shared->most.fetch_add(order->most_ctas_, std::memory_order_relaxed);
+  shared->most.fetch_add(order->expected_ctas_, std::memory_order_relaxed);
   shared->members.push_back(order.get());
   return order;
 }
 
 LaunchOrder::~LaunchOrder() {
   std::lock_guard lock(shared_->mutex);
-  shared_->most.fetch_sub(most_ctas_, std::memory_order_relaxed);
+  shared_->most.fetch_sub(expected_ctas_, std::memory_order_relaxed);
   std::erase(shared_->members, this);
 }
 
@@ -94,14 +104,14 @@ int LaunchOrder::ctas_of_unended() {
 
 Status LaunchOrder::before(Launcher& launcher, gpu::StreamHandle stream, uint64_t number) {
   const int ctas = launcher.ctas();
-  if (ctas <= most_ctas_ && shared_->most.load(std::memory_order_relaxed) <= shared_->places) {
+  if (ctas <= expected_ctas_ && shared_->most.load(std::memory_order_relaxed) <= shared_->places) {
     note(number, ctas);
     return {};
   }
   std::lock_guard lock(shared_->mutex);
-  if (ctas > most_ctas_) {
-    shared_->most.fetch_add(ctas - most_ctas_, std::memory_order_relaxed);
-    most_ctas_ = ctas;
+  if (ctas > expected_ctas_) {
+    shared_->most.fetch_add(ctas - expected_ctas_, std::memory_order_relaxed);
+    expected_ctas_ = ctas;
   }
   int wanted = ctas;
   for (LaunchOrder* const other : shared_->members)

@@ -29,7 +29,8 @@ class LaunchOrder {
     int device = 0;
     std::shared_ptr<const observe::Recorder> recorder;  // hears of its launches
     std::shared_ptr<const gpu::Event> last_work;        // is recorded behind each operation
-    int most_ctas = 0;  // that its operations have, messages aside, until one is wider
+    int most_ctas = 0;                                  // that its operations have, messages aside
+    int usual_ctas = 0;  // that nearly all of them have; 0: as the widest
   };
   /// Null: the device has room for everything, or cannot tell that an operation has begun.
   static Result<std::unique_ptr<LaunchOrder>> join(Of of);
@@ -47,8 +48,7 @@ class LaunchOrder {
 
  private:
   struct Device;  // what its communicators share
-  LaunchOrder(Of of, std::shared_ptr<Device> shared)
-      : of_(std::move(of)), shared_(std::move(shared)), most_ctas_(of_.most_ctas) {}
+  LaunchOrder(Of of, std::shared_ptr<Device> shared);
   /// CTAs that its operations that have not ended may have at a time. Holds the device's mutex.
   int ctas_of_unended();
   bool has_ended(uint64_t number) const;
@@ -63,10 +63,10 @@ class LaunchOrder {
   std::atomic<int> widest_{0};         // CTAs of an operation so far
   std::atomic<uint64_t> recorded_{0};  // the operation that the event stands behind
   uint64_t ended_ = 0;                 // the last that was seen to have; under the device's mutex
-  // The same, or what was promised: written by the communicator's thread with the device's mutex,
+  // The same, or what is expected: written by the communicator's thread with the device's mutex,
   // and read by that thread alone.
-  int most_ctas_;
-  gpu::Event begun_;                 // CUDA: recorded by each of its operations as it begins
+  int expected_ctas_;
+  gpu::Event begun_;                 // CUDA: recorded as they begin by operations that are ordered
   std::weak_ptr<const void> place_;  // virtual GPUs: of its newest operation, StartOrder::place
 };
 

@@ -127,7 +127,7 @@ void MessageAgreement::publish_next_change(Stream& of) {
                        std::memory_order_seq_cst);
 }
 
-void MessageAgreement::note_use(int sender, ReachHistory::Use use) {
+void MessageAgreement::note_use(int sender, const ReachHistory::Use& use) {
   Stream& of = stream(sender, /*is_send=*/false);
   of.history.note(use);
   const bool wish = of.history.wishes_reach();

@@ -71,7 +71,7 @@ class MessageAgreement {
     return stream(sender, /*is_send=*/false).kind == Kind::Agreed;
   }
   /// Of one message of `sender` that may go direct, and its buffer.
-  void note_use(int sender, ReachHistory::Use use);
+  void note_use(int sender, const ReachHistory::Use& use);
 
   /// What `peer` has told. Errors: RemoteError when it is nothing that it may say.
   Status note(int peer, std::span<const std::byte> message);

@@ -78,7 +78,7 @@ void PlanAgreement::publish_next_change() {
   next_change_.store(changes_.empty() ? kNever : changes_.front().from, std::memory_order_seq_cst);
 }
 
-void PlanAgreement::note_use(ReachHistory::Use use) {
+void PlanAgreement::note_use(const ReachHistory::Use& use) {
   history_.note(use);
   const bool wish = history_.wishes_reach();
   if (wish == wish_.is_for_reach) return;

@@ -57,7 +57,7 @@ class PlanAgreement {
   void launched() { launched_ = begun_; }
 
   /// Of one launch that advertises its buffers to peers.
-  void note_use(ReachHistory::Use use) EXCLUDES(mutex_);
+  void note_use(const ReachHistory::Use& use) EXCLUDES(mutex_);
 
   /// A message of rank `from`. Errors: RemoteError when it is none of those that this rank gets.
   Status note(int from, std::span<const std::byte> message) EXCLUDES(mutex_);

@@ -3,19 +3,26 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <bit>
+#include <compare>
 #include <cstdint>
 
 namespace niccolite::comm {
 
 class ReachHistory {
  public:
-  /// Of one launch: were all of its buffers reached? Or is one awaited, of which a launch before
-  /// has noted that it was missed?
-  enum class Use : uint8_t { Reached, Awaited, Missed };
-  void note(Use use) {
-    if (use == Use::Awaited) return;
-    const bool is_reached = use == Use::Reached;
+  /// What became of a buffer that was offered to peers; of several in one launch the greatest.
+  struct Use {
+    enum Kind : uint8_t { Reached, Awaited, Missed } kind = Reached;
+    uint64_t memory = 0;  // of Awaited, which: peers have been asked to map it
+    auto operator<=>(const Use&) const = default;
+  };
+  /// Of one launch. Memory that is awaited is missed at its first use, and then now and then: it is
+  /// used a dozen times before it is mapped, but may also be new each time, or never be mapped.
+  void note(const Use& use) {
+    if (use.kind == Use::Awaited && !is_news(use.memory)) return;
+    const bool is_reached = use.kind == Use::Reached;
     uses_ = uses_ << 1 | (is_reached ? 0 : 1);
     reached_in_row_ = is_reached ? reached_in_row_ + 1 : 0;
     const bool wish =
@@ -36,10 +43,24 @@ class ReachHistory {
   static constexpr uint32_t kSurer = 4;
   static constexpr int kMostMissed = 8;
 
+  bool is_news(uint64_t memory) {
+    constexpr uint32_t kPatience = 64;
+    const auto known = std::ranges::find(awaited_, memory, &Awaited::memory);
+    if (known != awaited_.end()) return ++known->uses % kPatience == 0;
+    awaited_[oldest_++ % awaited_.size()] = {.memory = memory, .uses = 0};
+    return true;
+  }
+  struct Awaited {
+    uint64_t memory = 0;
+    uint32_t uses = 0;
+  };
+
   bool wishes_reach_ = false;
   uint32_t uses_ = 0;  // the last 32, the newest in bit 0: missed
   uint32_t reached_in_row_ = 0;
   uint32_t enough_in_row_ = kEnoughInRow;
+  std::array<Awaited, 16> awaited_{};
+  size_t oldest_ = 0;
 };
 
 }  // namespace niccolite::comm

@@ -36,7 +36,8 @@ struct WorkerMoved {
   Moved moved;
 };
 
-/// Of the rank that reads and writes most. What a worker only advertises, its peer reads or writes.
+/// Of the rank that reads and writes most, whatever its share-out: where ranks are not alike,
+/// another may have a slower worker. What a worker only advertises, its peer reads or writes.
 struct Work {
   Moved moved;                           // by all workers
   std::vector<WorkerMoved> by_worker{};  // empty: nothing is known of workers

@@ -100,9 +100,9 @@ bool is_long_way_through_host(const Settings& settings, const Workload& work) {
          buffer_bytes(work) >= kLeast;
 }
 
-/// Channels of such data, whose chunks are whole: all, if most of the data have a slot at once;
-/// else as many as leave them in the cache. (From one H100 to another 16 MiB take 0.35 ms by 24,
-/// 0.40 by 12, and 64 MiB 1.45 and 1.38.)
+/// Channels of such data, whose chunks are whole: all, up to a size that was measured; beyond, as
+/// many as leave the data in the cache. (From one H100 to another 16 MiB take 0.35 ms by 24, 0.40
+/// by 12, and 64 MiB 1.45 and 1.38.)
 int most_through_host(const Workload& work, std::span<const int> counts) {
   constexpr int kMostOfLong = 12;
   constexpr size_t kLong = 32 << 20;
@@ -121,6 +121,7 @@ void add_forms(const Settings& settings, const Workload& work, Variant variant, 
   const int most = settings.chunk_parts == 0 && is_cut ? possible : least;
   std::vector<int> counts = channel_counts(settings, variant.protocol);
   if (publishes && (is_uneven(settings, work) || is_long_way) && !counts.empty()) {
+    // Uneven data have what they have over other links: threads move them there, too.
     const int widest = is_uneven(settings, work) ? most_of_uneven(work.collective, counts)
                                                  : most_through_host(work, counts);
     std::erase_if(counts, [&](int count) { return count >= widest; });

@@ -10,7 +10,7 @@ namespace {
 struct Standard {
   Choice chosen;
   CtaPolicy policy;
-  double most;             // microseconds: within it, fewer channels decide
+  double most;             // length_of(): within it, fewer channels decide
   bool is_among_measured;  // what does not compete was not compared
 };
 
@@ -38,7 +38,8 @@ Alternative judge(const Option& option, const Standard& standard) {
     return result;
   }
   const bool is_wider =
-      result.best.microseconds <= standard.most && result.best.channels > chosen.channels;
+      std::min(result.best.microseconds, length_of(result.best)) <= standard.most &&
+      result.best.channels > chosen.channels;
   result.verdict = is_wider ? Verdict::Wider : Verdict::Slower;
   result.reason = compare(result.best, chosen);
   if (is_wider)

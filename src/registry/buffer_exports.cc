@@ -86,14 +86,13 @@ std::shared_ptr<const BufferExport> BufferExports::find(const void* pointer, siz
   return found->state_ == BufferExport::State::Visible ? use_it() : nullptr;
 }
 
-bool BufferExports::counts_as_missed(const void* pointer, size_t bytes) {
+uint64_t BufferExports::number_of(const void* pointer, size_t bytes) const {
   std::lock_guard lock(mutex_);
   const Pointer found = find_known(pointer, bytes);
-  if (found == nullptr || found->state_ != BufferExport::State::Asked) return true;
-  return !std::exchange(found->is_missed_, true);
+  return found == nullptr || found->state_ == BufferExport::State::Invisible ? 0 : found->number_;
 }
 
-BufferExports::Pointer BufferExports::find_known(const void* pointer, size_t bytes) {
+BufferExports::Pointer BufferExports::find_known(const void* pointer, size_t bytes) const {
   const auto after = by_begin_.upper_bound(reinterpret_cast<uintptr_t>(pointer));
   if (after == by_begin_.begin()) return nullptr;
   const Pointer& nearest = std::prev(after)->second;

@@ -65,7 +65,6 @@ class BufferExport {
   // The rest under the owner's mutex, until it is visible.
   State state_ = State::Asked;
   std::set<int> awaited_;        // ranks that have not answered
-  bool is_missed_ = false;       // was counted as missed while it was asked for
   std::vector<uint64_t> bases_;  // by rank, in its process; 0: not there
   bool lacks_some_ = false;      // ranks that are there could not map it
   const uint64_t* shifts_ = nullptr;
@@ -100,10 +99,9 @@ class BufferExports final : public Tended, public std::enable_shared_from_this<B
   /// captured. Null: it is not to be had (yet).
   std::shared_ptr<const BufferExport> find(const void* pointer, size_t bytes, Use use,
                                            const Deadline& deadline) EXCLUDES(mutex_);
-  /// Of a range that find() gave nothing for: does that speak against plans for buffers that are
-  /// reached? Where peers are being asked for it, the first use alone does: those that follow until
-  /// they have answered are one miss with it, but memory that is new at each use is many.
-  bool counts_as_missed(const void* pointer, size_t bytes) EXCLUDES(mutex_);
+  /// Of a range that find() gave nothing for: the number of the export that peers have been asked
+  /// for, or have since mapped; 0: there is none.
+  uint64_t number_of(const void* pointer, size_t bytes) const EXCLUDES(mutex_);
   /// A peer's answer; after close() nothing.
   Status note_mapped(int peer, std::span<const std::byte> answer) EXCLUDES(mutex_);
   /// A registration has ended: exports that were made for it, and are in no other, end.
@@ -119,7 +117,7 @@ class BufferExports final : public Tended, public std::enable_shared_from_this<B
   friend class BufferExport;
   using Pointer = std::shared_ptr<BufferExport>;
 
-  Pointer find_known(const void* pointer, size_t bytes) REQUIRES(mutex_);
+  Pointer find_known(const void* pointer, size_t bytes) const REQUIRES(mutex_);
   bool is_there(const BufferExport& of, const void* pointer, size_t bytes) const;
   Result<Pointer> begin(const void* pointer, size_t bytes, bool must, bool is_registered)
       REQUIRES(mutex_);

@@ -1,7 +1,6 @@
 #include "transport/network_connector.h"
 
 #include <sched.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
@@ -26,21 +25,15 @@ constexpr int kCoresToSpare = 4;
 // Two threads copy some 4 GB/s, less than most wires carry. What is small goes by the first proxy
 // alone, so that others cost nothing then.
 constexpr int kCoresOfTwoProxies = 8;
-constexpr int kCoresOfFourProxies = 16;  // that a rank has for itself
-
-// Of the cores that this process may use: those of a process that is bound to some are its own,
-// others share the machine's with the ranks beside it.
-int own_cores(int ranks_of_machine) {
-  const long all = sysconf(_SC_NPROCESSORS_ONLN);
-  return cores() < all ? cores() : cores() / ranks_of_machine;
-}
+// Of those that this process may use, a rank's share: the ranks beside it may use the same.
+constexpr int kCoresOfFourProxies = 16;
 
 size_t number_of_proxies(bool is_gpu, const Carrier& carrier) {
   if (carrier.network != nullptr) return 1;
   const auto asked = static_cast<uint32_t>(parameters::net_proxies());
   if (asked > 0) return std::min(std::bit_floor(asked), executor::kMostProxies);
   if (!is_gpu) return 1;
-  if (own_cores(carrier.ranks_of_machine) >= kCoresOfFourProxies) return 4;
+  if (cores() / carrier.ranks_of_machine >= kCoresOfFourProxies) return 4;
   return cores() >= kCoresOfTwoProxies ? 2 : 1;
 }
 

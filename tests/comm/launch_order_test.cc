@@ -33,13 +33,14 @@ class Operation final : public Launcher {
 /// A communicator whose executor tells nobody what it has begun, as kernels of real GPUs do not
 /// unless they are asked to.
 struct Member {
-  Member()
+  explicit Member(int most = kPlaces / 2, int usual = 0)
       : last_work(std::make_shared<gpu::Event>(machine().create_event(0, /*timing=*/false).take())),
         order(LaunchOrder::join({.machine = machine(),
                                  .device = 0,
                                  .recorder = std::make_shared<observe::Recorder>(),
                                  .last_work = last_work,
-                                 .most_ctas = kPlaces / 2})
+                                 .most_ctas = most,
+                                 .usual_ctas = usual})
                   .take()) {}
 
   /// For how many of the others' operations it waits.
@@ -58,6 +59,16 @@ struct Member {
   std::unique_ptr<LaunchOrder> order;
   uint64_t launches = 0;
 };
+
+// Where not even two of the widest have a place together, the widest are expected from the start.
+TEST(LaunchOrder, ExpectsTheWidestWhereTwoOfThemHaveNoPlace) {
+  for (const int most : {kPlaces / 2, kPlaces}) {
+    std::vector<Member> members;
+    for (int i = 0; i < 2; ++i) members.emplace_back(most, kPlaces / 4);
+    members[0].launch(kPlaces / 4);  // and has not begun
+    EXPECT_EQ(members[1].launch(most), most == kPlaces / 2 ? 0u : 1u);
+  }
+}
 
 TEST(LaunchOrder, CountsNobodyWhoIsIdle) {
   std::vector<Member> members(4);

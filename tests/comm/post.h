@@ -18,7 +18,7 @@
 namespace niccolite::comm {
 
 inline ReachHistory::Use use_if(bool is_reached) {
-  return is_reached ? ReachHistory::Use::Reached : ReachHistory::Use::Missed;
+  return {is_reached ? ReachHistory::Use::Reached : ReachHistory::Use::Missed};
 }
 
 /// `Agreement` has note(from, message), and is made with a function that tells a peer something.

@@ -443,10 +443,17 @@ bool run(std::span<executor::cuda::KernelLaunch* const> launches, uint64_t seed,
     }
   }
   running = fibers.size();
-  for (uint64_t switches = 0; !ready.empty() && switches < limit; ++switches) {
-    for (; !settings.empty() && switches == settings.front().after; settings.pop_front())
+  // Who waits at a barrier is not drawn, but counts as if he had been, so that time does not depend
+  // on how many wait.
+  uint64_t next_look = 0;
+  for (uint64_t switches = 0; !ready.empty() && switches < limit;
+       switches += ready.empty() ? 1 : running / ready.size()) {
+    for (; !settings.empty() && switches >= settings.front().after; settings.pop_front())
       *settings.front().word = settings.front().value;
-    if (bystander && switches % kSwitchesPerBystander == 0) bystander();
+    if (bystander && switches >= next_look) {
+      bystander();
+      next_look = switches + kSwitchesPerBystander;
+    }
     const size_t chosen = random_bits() % ready.size();
     resume(*ready[chosen]);
     if (current_is_ready) continue;

@@ -10,7 +10,8 @@ namespace niccolite::emulation {
 
 /// Runs all launches at once, a fiber for each GPU thread, in an order drawn from `seed`. Their
 /// device parameters stay in host memory. False: they have not ended after `limit` switches of
-/// fibers (a deadlock), an access to an LL128 line was torn, or bulk copies were misused.
+/// fibers, or none is ready (a deadlock), an access to an LL128 line was torn, or bulk copies were
+/// misused.
 bool run(std::span<executor::cuda::KernelLaunch* const> launches, uint64_t seed,
          uint64_t limit = 20'000'000);
 

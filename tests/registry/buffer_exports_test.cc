@@ -101,15 +101,14 @@ TEST_F(BufferExportsTest, DoNotWaitForAPeerThatCannotBeTold) {
   }));
 }
 
-// Plans follow: memory that is asked for is missed once, memory that is not to be had each time.
-TEST_F(BufferExportsTest, CountAsMissedOnceWhilePeersAreAsked) {
+TEST_F(BufferExportsTest, HaveANumberWhilePeersAreAsked) {
+  EXPECT_EQ(exports_->number_of(memory_.data(), kBytes), 0u);
   EXPECT_EQ(find(), nullptr);
-  EXPECT_TRUE(exports_->counts_as_missed(memory_.data(), kBytes));
-  EXPECT_FALSE(exports_->counts_as_missed(memory_.data(), kBytes));
+  const uint64_t number = exports_->number_of(memory_.data(), kBytes);
+  EXPECT_EQ(number, told(1, Message::Map).at(0));
   EXPECT_EQ(find(), nullptr);
-  EXPECT_FALSE(exports_->counts_as_missed(memory_.data(), kBytes));
-  EXPECT_TRUE(exports_->counts_as_missed(&left_, sizeof left_));  // memory of the host
-  EXPECT_TRUE(exports_->counts_as_missed(&left_, sizeof left_));
+  EXPECT_EQ(exports_->number_of(memory_.data(), kBytes), number);
+  EXPECT_EQ(exports_->number_of(&left_, sizeof left_), 0u);  // memory of the host
 }
 
 TEST_F(BufferExportsTest, DoNotWaitForAPeerThatLeavesBeforeItAnswers) {

@@ -20,7 +20,7 @@ def tensor(count, dtype=torch.bfloat16, start=0):
 
 
 def timed(name, call, repeats=20, rounds=5):
-    """Microseconds of one call, the host's work included: the least of `rounds`, the slowest rank's. As after many steps of a program:
+    """Microseconds of one call, the host's work included: of `rounds`, in each the slowest rank's, the least. As after many steps of a program:
     buffers are known to the peers by then, which takes some dozens of calls."""
     for _ in range(100):
         call()
@@ -34,11 +34,12 @@ def timed(name, call, repeats=20, rounds=5):
             call()
         torch.cuda.synchronize()
         found.append((time.perf_counter() - begin) / repeats * 1e6)
-    slowest = torch.tensor([min(found)], device=DEVICE)
+    slowest = torch.tensor(found, device=DEVICE)
     dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
+    least = slowest.min().item()
     if RANK == 0:
-        print("TIME " + json.dumps({"name": name, "us": round(slowest.item(), 2)}), flush=True)
-    return slowest.item()
+        print("TIME " + json.dumps({"name": name, "us": round(least, 2)}), flush=True)
+    return least
 
 
 def lists():
