@@ -139,12 +139,10 @@ Candidate within_slots(const Measurements& measurements, const Tuning& tuning) {
   std::map<int, planner::Shapes> by_ranks;
   for (const Point& point : measurements.points) {
     const int nranks = point.work.nranks;
-    const std::optional<planner::Shapes>& own =
-        nranks <= 2 && tuning.slots_of_two ? tuning.slots_of_two : tuning.slots;
-    if (!by_ranks.contains(nranks))
-      by_ranks[nranks] =
-          own ? *own
-              : planner::slots_of(measurements.machine_class(), gpu_of(measurements), nranks);
+    if (by_ranks.contains(nranks)) continue;
+    const std::optional<planner::Shapes>& own = tuning.slots_for(nranks);
+    by_ranks[nranks] =
+        own ? *own : planner::slots_of(measurements.machine_class(), gpu_of(measurements), nranks);
   }
   return [by_ranks = std::move(by_ranks)](const Point& point) {
     const planner::Variant& variant = point.variant;

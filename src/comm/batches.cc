@@ -168,7 +168,8 @@ Result<std::set<const Task*>> add_direct_lists(std::span<const Task* const> task
 Status add_joined(const Bin& bin, Planner& planner, std::vector<Batch>& batches) {
   const planner::Settings& settings = planner.settings();
   const auto count = static_cast<int>(std::min<size_t>(bin.tasks.size(), executor::kMaxWorks));
-  const int share = std::max(1, planner::usual_channels(settings) / count);
+  const int usual = planner::usual_channels(settings);
+  const int share = std::max(1, usual / count);
   std::array<std::vector<const Task*>, executor::kProtocols> by_protocol;
   for (const Task* task : bin.tasks) {
     const Plan plan = TRY(planner.collective(task->call.request, share));
@@ -176,9 +177,8 @@ Status add_joined(const Bin& bin, Planner& planner, std::vector<Batch>& batches)
   }
   const int most_by_workers = executor::kMaxWorkers / most_workers(settings.nranks);
   for (size_t protocol = 0; protocol < by_protocol.size(); ++protocol) {
-    const int most_by_channels = std::min(static_cast<int>(settings.shapes[protocol].channels),
-                                          planner::usual_channels(settings)) /
-                                 share;
+    const int most_by_channels =
+        std::min(static_cast<int>(settings.shapes[protocol].channels), usual) / share;
     const int most = std::min({most_by_channels, most_by_workers, executor::kMaxWorks});
     add_batches(by_protocol[protocol], static_cast<size_t>(std::max(1, most)),
                 {.most_channels = share}, batches);

@@ -172,8 +172,8 @@ class OperationQueue {
   executor::Buffers advertise(executor::Buffers buffers, const Call& call);
   /// Of a buffer with these shifts; null: it lies in a window.
   const registry::BufferExport* export_of(const uint64_t* shifts) const;
-  /// Of a buffer with these shifts: is it reached by rank `by`, or by all?
   static constexpr int kByAll = -1;
+  /// What became of a buffer that has these shifts, for rank `by`, or for all (kByAll).
   ReachHistory::Use use_of(const void* buffer, size_t bytes, const uint64_t* shifts, int by);
   void note_use(const executor::Buffers& buffers, const Call& call);
   void note_message(const Call& call, const executor::Buffers& buffers);

@@ -25,6 +25,9 @@ class Tuning {
   /// Of connections; `channels`: the most that pay. Nothing: the file does not say.
   std::optional<Shapes> slots{};
   std::optional<Shapes> slots_of_two{};  // where two ranks have others
+  const std::optional<Shapes>& slots_for(int nranks) const {
+    return nranks <= 2 && slots_of_two ? slots_of_two : slots;
+  }
 
   /// In the order in which they were added.
   std::span<const CostLine> costs() const { return costs_; }

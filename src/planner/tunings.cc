@@ -185,11 +185,8 @@ const Tuning& tuning_of(MachineClass machine, std::string_view gpu) {
 }
 
 const Shapes& slots_of(MachineClass machine, std::string_view gpu, int nranks) {
-  const auto slots_in = [nranks](const Tuning& tuning) -> const std::optional<Shapes>& {
-    return nranks <= 2 && tuning.slots_of_two ? tuning.slots_of_two : tuning.slots;
-  };
-  const std::optional<Shapes>& found = slots_in(tuning_of(machine, gpu));
-  return found ? *found : slots_in(built_in_for(machine, gpu)).value();
+  const std::optional<Shapes>& found = tuning_of(machine, gpu).slots_for(nranks);
+  return found ? *found : built_in_for(machine, gpu).slots_for(nranks).value();
 }
 
 }  // namespace niccolite::planner
