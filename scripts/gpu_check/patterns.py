@@ -73,7 +73,7 @@ def groups_of(quick, is_virtual, cublas=None):
         groups.append(Group("huge", [f"{REDUCTIONS},{MOVES}", "-d", "bfloat16", *sizes(HUGE), "--starts", "0,1", "--extra", "0,1"], 4))
     for calls in (8, 64, 200):
         groups.append(Group(f"lists_{calls}", ["all_reduce,all_gather,reduce_scatter,broadcast", "-d", "bfloat16", "-m", str(calls),
-                                               *sizes(KIB, 16 * KIB, 256 * KIB)], 8 if calls < 200 else 4))
+                                               *sizes(KIB, 16 * KIB, 256 * KIB)], 32))
     groups.append(Group("messages", ["messages_8,messages_32,alltoallv,sendrecv", "-d", "uint8",
                                      *sizes(2 * KIB, 64 * KIB, 256 * KIB, MIB, 16 * MIB)], 40))
     # Displacements of an odd number of bytes: few of the blocks are aligned alike at both ends.

@@ -62,7 +62,6 @@ constexpr Traits in_one_step(const char* family, Suits suits = Suits::Anything) 
       .family = family, .load = to_all, .connects_all = true, .is_one_step = true, .suits = suits};
 }
 constexpr Traits kDirect = among_all(to_all);
-constexpr Traits kDirectWorkers = workers_of("direct", to_all);
 constexpr Traits kTree{.pattern = Pattern::Tree};
 constexpr Traits kTreeOfMachines{.pattern = Pattern::Tree, .follows_machines = true};
 constexpr Traits kPatOfMachines{
@@ -113,21 +112,21 @@ constexpr Algorithm kAlgorithms[] = {
 
     {"ring",                   ReduceScatter, 1, kRing,       reduce_scatter_ring,              ring(once_round)},
     {"direct",                 ReduceScatter, 1, kAmongAll,   reduce_scatter_direct,            kDirect},
-    {"direct_workers",         ReduceScatter, 1, kWorkers,    reduce_scatter_direct_workers,    kDirectWorkers},
+    {"direct_workers",         ReduceScatter, 1, kWorkers,    reduce_scatter_direct_workers,    in_one_step("direct")},
     {"pat",                    ReduceScatter, 1, kRing,       reduce_scatter_pat,               kPatOfMachines},
     {"hierarchical",           ReduceScatter, 1, kAmongAll,   reduce_scatter_hierarchical,      kHierarchical},
 
     {"direct",                 AllToAll,      1, kAmongAll,   all_to_all_direct,                kDirect},
-    {"direct_workers",         AllToAll,      1, kWorkers,    all_to_all_direct_workers,        kDirectWorkers},
+    {"direct_workers",         AllToAll,      1, kWorkers,    all_to_all_direct_workers,        in_one_step("direct")},
     {"pat",                    AllToAll,      1, kForwarding, all_to_all_pat,                   forwarding(forwarded_to_all)},
     {"hierarchical",           AllToAll,      1, kAmongAll,   all_to_all_hierarchical,          kHierarchical},
 
     {"direct",                 Gather,        1, kAmongAll,   gather_direct,                    kDirect},
-    {"direct_workers",         Gather,        1, kWorkers,    gather_direct_workers,            kDirectWorkers},
+    {"direct_workers",         Gather,        1, kWorkers,    gather_direct_workers,            in_one_step("direct")},
     {"pat",                    Gather,        1, kRing,       gather_pat,                       forwarding(forwarded)},
 
     {"direct",                 Scatter,       1, kAmongAll,   scatter_direct,                   kDirect},
-    {"direct_workers",         Scatter,       1, kWorkers,    scatter_direct_workers,           kDirectWorkers},
+    {"direct_workers",         Scatter,       1, kWorkers,    scatter_direct_workers,           in_one_step("direct")},
     {"pat",                    Scatter,       1, kRing,       scatter_pat,                      forwarding(forwarded)},
 
     // Of messages.

@@ -45,7 +45,7 @@ struct Traits {
   const char* family = nullptr;
   Load (*load)(int nranks) = nullptr;
   bool connects_all = false;  // every rank with every other (or with the root)
-  bool is_one_step = false;   // a rank sends one block of its own, to all that it sends to
+  bool is_one_step = false;   // what a rank sends comes from its input, and ends where it goes
   Suits suits = Suits::Anything;
   Pattern pattern = Pattern::Direct;
   bool follows_machines = false;  // who sends what to whom depends on which ranks share a machine
@@ -80,8 +80,8 @@ const Algorithm* find(schedule::Collective collective, std::string_view name);
 /// That of messages (PointToPoint).
 const Algorithm& of_messages();
 
-/// The algorithm of `collective` whose ranks send one block of their own in one step, in the form
-/// that the cost model knows best; null: there is none.
+/// The algorithm of `collective` in which nothing is sent but blocks of the input, to the ranks
+/// that reduce or store them, in the form that the cost model knows best.
 const Algorithm* one_step(schedule::Collective collective);
 
 /// What selects this form alone: its name, or "two_shot_plain" where the family's name is taken

@@ -24,8 +24,10 @@ std::vector<ProxyShare> proxies_of(const executor::Launch& launch, size_t work) 
                      .steps = static_cast<uint32_t>(port.steps) * of.partition.rounds,
                      .chunk_bytes = std::min(bytes, launch.shape.slot_bytes)};
     if (launch.is_list()) {
-      share.channel = static_cast<uint32_t>(work) % launch.list_channels;
-      shares.push_back(share);
+      for (uint32_t part = 0; part < launch.list_parts; ++part) {
+        share.channel = first_list_channel(launch, work) + part;
+        shares.push_back(share);
+      }
       continue;
     }
     const executor::WorkShape& shape = program.works[work];
@@ -51,14 +53,13 @@ LaunchForm form_of(const Planned& planned) {
   for (size_t work = 0; work < launch.works.size(); ++work) {
     const planner::Choice& choice =
         work < planned.choices.size() ? planned.choices[work] : planned.plan.choice;
-    const auto place = static_cast<uint32_t>(work);
     form.works.push_back(
         {.algorithm = choice.algorithm == nullptr
                           ? ""  // of messages
                           : constant_name(planner::log_name_of(*choice.algorithm)),
          .first_channel =
-             launch.is_list() ? place % launch.list_channels : launch.works[work].first_channel,
-         .channels = launch.is_list() ? 1 : launch.works[work].partition.channels});
+             launch.is_list() ? first_list_channel(launch, work) : launch.works[work].first_channel,
+         .channels = launch.is_list() ? launch.list_parts : launch.works[work].partition.channels});
     LaunchForm::Work& form_of_work = form.works.back();
     form_of_work.replicas = replicas;
     form_of_work.first_cta =

@@ -25,6 +25,18 @@ using planner::Planner;
 // microseconds.
 constexpr size_t kMostPrepared = 1024;
 
+/// Channels of each operation of a list: as many as there are for it, and as the longest is worth.
+/// The same on all ranks.
+uint32_t parts_of_list(const executor::Launch& launch, uint32_t channels) {
+  constexpr uint64_t kLeastBytesOfPart = 4 << 10;
+  uint64_t longest = 0;
+  for (const executor::Work& work : launch.works)
+    longest = std::max(longest, std::min(work.partition.count, work.partition.block_stride));
+  const uint64_t worth = executor::divide_up(longest * size_of(launch.type), kLeastBytesOfPart);
+  const uint64_t most = channels / launch.works.size();
+  return static_cast<uint32_t>(std::clamp<uint64_t>(worth, 1, std::max<uint64_t>(1, most)));
+}
+
 }  // namespace
 
 size_t HashOfRequest::operator()(const planner::Request& request) const { return hash_of(request); }
@@ -212,9 +224,10 @@ Status OperationQueue::plan_list(const Batch& batch, Planned& planned) {
     planned.plan.microseconds = planner::predict_direct_list(planner.settings()) + microseconds;
     return {};
   }
-  launch.list_channels = std::min(channels, works);
-  const uint32_t rounds = (works + launch.list_channels - 1) / launch.list_channels;
-  planned.plan.microseconds = longest * rounds;
+  launch.list_parts = parts_of_list(launch, channels);
+  launch.list_channels = std::min(channels / launch.list_parts, works) * launch.list_parts;
+  const uint32_t columns = launch.list_channels / launch.list_parts;
+  planned.plan.microseconds = longest * ((works + columns - 1) / columns);
   return {};
 }
 

@@ -79,9 +79,9 @@ struct Work {
 };
 
 /// A launch of one program of one work may have several works: a list, of independent operations
-/// that the program carries out one after the other. Work w has one channel, w % list_channels, and
-/// is behind those before it there; there are at most kMostListWorks. (CUDA: programs of one step
-/// by LL, of up to 8 ranks.)
+/// that the program carries out one after the other. Work w has list_parts channels, from
+/// first_list_channel() on, over which its chunks go in turn, and is behind those before it there;
+/// there are at most kMostListWorks. (CUDA: programs of one step by LL, of up to 8 ranks.)
 /// With list_access, all ranks reach the buffers: the program only gives the connections, between
 /// all ranks in both directions, over which they tell each other where the buffers are. The list's
 /// data are cut evenly over its channels; there are at most kMostDirectListWorks. Buffers that some
@@ -105,10 +105,16 @@ struct Launch {
   // where they can; 0: they read it. A multiple of 512; equal on all ranks.
   uint32_t pull_bytes = 0;
   uint32_t list_channels = 0;  // 0: it is no list
+  uint32_t list_parts = 1;     // of which there are whole ones in list_channels
   std::optional<ListAccess> list_access{};
 
   bool is_list() const { return list_channels > 0; }
 };
+
+/// Of a list without list_access.
+inline uint32_t first_list_channel(const Launch& launch, size_t work) {
+  return static_cast<uint32_t>(work * launch.list_parts % launch.list_channels);
+}
 
 /// Copies of its pattern channels that the work with most channels has, each for a share of the
 /// data: CTAs side by side. At least 1. Not of a list.

@@ -92,7 +92,7 @@ struct Program {
 
 inline constexpr int kMaxWorks = 32;                  // of one program
 inline constexpr int kMostInstructions = UINT16_MAX;  // that fit whatever their workers are
-inline constexpr size_t kMostListWorks = 112;         // of a list (executor::Launch::is_list())
+inline constexpr size_t kMostListWorks = 448;         // of a list (executor::Launch::is_list())
 inline constexpr size_t kMostDirectListWorks = 256;   // of one with Launch::list_access
 inline constexpr int kMaxWorkers = 254;               // of one program that a GPU runs
 

@@ -347,10 +347,9 @@ bool pays_direct_list(const Settings& settings, Collective collective, size_t op
   const bool may_be_listed = choose_for_list(settings, collective, bytes / operations).has_value();
   if (!is_captured && may_be_listed)
     return bytes >= std::max(price.least_bytes, operations * price.least_bytes_of_live_operation);
-  const size_t most_of_launch = may_be_listed
-                                    ? executor::kMostListWorks
-                                    : settings.shapes[static_cast<size_t>(Protocol::LL)].channels;
-  return bytes >= price.least_bytes || operations > most_of_launch;
+  // What is in no other list has a launch for as many as there are channels.
+  const size_t channels = settings.shapes[static_cast<size_t>(Protocol::LL)].channels;
+  return bytes >= price.least_bytes || (!may_be_listed && operations > channels);
 }
 
 double predict_direct_list(const Settings& settings) {

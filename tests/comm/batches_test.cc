@@ -237,13 +237,13 @@ TEST(Batches, KnowHowManyWorkersASmallCollectiveHas) {
 TEST(Batches, MakeListsOfTheSmallestCollectives) {
   const planner::Settings settings = settings_for(gpu::Kind::Cuda, 2);
   std::vector<Task> tasks;
-  for (size_t i = 0; i < 200; ++i) tasks.push_back(task_of(all_reduce(1 + i % 4096)));
+  for (size_t i = 0; i < 800; ++i) tasks.push_back(task_of(all_reduce(1 + i % 4096)));
   const std::vector<Batch> batches = batches_of(settings, 0, tasks);
   ASSERT_EQ(batches.size(), 2u);
   size_t next = 0;
   for (const Batch& batch : batches) {
     EXPECT_TRUE(batch.is_list);
-    EXPECT_EQ(batch.tasks.size(), 100u);
+    EXPECT_EQ(batch.tasks.size(), 400u);
     for (const Task* task : batch.tasks) EXPECT_EQ(task, &tasks[next++]);
   }
 }
@@ -273,7 +273,7 @@ TEST(Batches, MakeDirectListsOfWhatIsCaptured) {
   const planner::Settings settings = settings_for(gpu::Kind::Cuda, 2);
   std::vector<Task> tasks;
   for (size_t i = 0; i < 200; ++i) {
-    tasks.push_back(task_of(all_reduce(1 + i % 4096)));
+    tasks.push_back(task_of(all_reduce(1 + 20 * i)));
     tasks.push_back(task_of(broadcast(4096, 1)));
   }
   const std::vector<Batch> batches = batches_of(settings, 0, tasks, /*is_captured=*/true);
@@ -293,10 +293,13 @@ TEST(Batches, MakeDirectListsWhereTheyPay) {
   };
   EXPECT_FALSE(goes_direct(8, 16, true)) << "a short list by LL takes half as long";
   EXPECT_TRUE(goes_direct(64, 16, true));
-  EXPECT_TRUE(goes_direct(200, 1, true)) << "one launch instead of two";
+  EXPECT_FALSE(goes_direct(200, 1, true)) << "nor does a long one of short operations";
   EXPECT_TRUE(goes_direct(8, 256, false));
   EXPECT_FALSE(goes_direct(100, 1, true));
-  const std::vector<Task> scatters(30, task_of(reduce_scatter(256)));
+  const std::vector<Task> small(30, task_of(reduce_scatter(256)));
+  EXPECT_FALSE(batches_of(settings, 0, small, true)[0].goes_direct);
+  EXPECT_TRUE(batches_of(settings, 0, small, true)[0].is_list);
+  const std::vector<Task> scatters(30, task_of(reduce_scatter(5'000)));
   EXPECT_TRUE(batches_of(settings, 0, scatters, true)[0].goes_direct) << "by LL it is in no list";
   EXPECT_TRUE(batches_of(settings, 0, scatters, false)[0].goes_direct)
       << "to look their buffers up takes less than the launches";

@@ -45,13 +45,14 @@ void run_direct_with(uint32_t most_peers, Counters counters, const LaunchArgs& a
   return run_direct<Operation, kMostDirectPeers, kSendsEach>(args);
 }
 
-template <typename Operation>
+/// `args` begin a ListArgs.
+template <typename Operation, bool kSendsEach>
 void run_list_with(uint32_t most_peers, const LaunchArgs& args) {
-  if (most_peers == kFewDirectPeers) return run_list<Operation, kFewDirectPeers>(args);
-  return run_list<Operation, kMostDirectPeers>(args);
+  const auto& list = reinterpret_cast<const ListArgs&>(args);
+  if (most_peers == kFewDirectPeers) return run_list<Operation, kFewDirectPeers, kSendsEach>(list);
+  return run_list<Operation, kMostDirectPeers, kSendsEach>(list);
 }
 
-/// `args` begin a ListArgs.
 template <typename Operation>
 void run_direct_list_with(uint32_t most_peers, const LaunchArgs& args) {
   const auto& list = reinterpret_cast<const ListArgs&>(args);
@@ -77,7 +78,9 @@ void run_form(const KernelId& id, const LaunchArgs& args) {
     case KernelVariant::DirectEach:
       return run_direct_with<Operation, /*kSendsEach=*/true>(id.most_peers, id.counters, args);
     case KernelVariant::List:
-      return run_list_with<Operation>(id.most_peers, args);
+      return run_list_with<Operation, /*kSendsEach=*/false>(id.most_peers, args);
+    case KernelVariant::ListEach:
+      return run_list_with<Operation, /*kSendsEach=*/true>(id.most_peers, args);
     case KernelVariant::DirectList:
       return run_direct_list_with<Operation>(id.most_peers, args);
     case KernelVariant::Phases:
@@ -122,23 +125,14 @@ void run_type(const KernelId& id, const LaunchArgs& args) {
   }
 }
 
-/// The same of the types that are floating, or of those that are not.
-template <bool kFloating>
-void run_types(const KernelId& id, const LaunchArgs& args) {
-  switch (id.type) {
-#define X(name, bytes, text)                                          \
-  case DataType::name:                                                \
-    if constexpr (executor::is_floating(DataType::name) == kFloating) \
-      return run_type<DataType::name>(id, args);                      \
-    break;
-    NICCOLITE_DATA_TYPES(X)
+// Of each type in one of several files, since they take minutes to compile.
+#define X(name, bytes, text) \
+  extern template void run_type<DataType::name>(const KernelId& id, const LaunchArgs& args);
+NICCOLITE_DATA_TYPES(X)
 #undef X
-  }
-  fail_for_want_of(id);
-}
 
-// In files of their own, since they take minutes to compile.
-extern template void run_types<true>(const KernelId& id, const LaunchArgs& args);
-extern template void run_types<false>(const KernelId& id, const LaunchArgs& args);
+/// For those files.
+#define NICCOLITE_EMULATE(name) \
+  template void run_type<DataType::name>(const KernelId& id, const LaunchArgs& args);
 
 }  // namespace niccolite::emulation

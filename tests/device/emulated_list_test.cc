@@ -27,16 +27,23 @@ using schedule::Collective;
 
 constexpr uint32_t kSlotBytes = 640;
 constexpr uint64_t kSlotData = data_bytes(Protocol::LL, kSlotBytes);
-constexpr uint32_t kChannels = 3;
+constexpr uint32_t kChannels = 6;
 
 struct Case {
   Collective collective;
   const char* algorithm;
+  KernelVariant variant;  // of the ranks that send most
 };
-constexpr Case kCases[] = {{Collective::AllReduce, "one_shot"},
-                           {Collective::AllGather, "direct_workers"},
-                           {Collective::Broadcast, "direct"},
-                           {Collective::Reduce, "direct"}};
+constexpr Case kCases[] = {
+    {Collective::AllReduce, "one_shot", KernelVariant::List},
+    {Collective::AllGather, "direct_workers", KernelVariant::List},
+    {Collective::Broadcast, "direct", KernelVariant::List},
+    {Collective::Reduce, "direct", KernelVariant::List},
+    {Collective::Gather, "direct_workers", KernelVariant::List},
+    {Collective::ReduceScatter, "direct_workers", KernelVariant::ListEach},
+    {Collective::AllToAll, "direct_workers", KernelVariant::ListEach},
+    {Collective::Scatter, "direct_workers", KernelVariant::ListEach},
+};
 
 Cluster cluster_of(const Case& c, int nranks, uint32_t depth = 2) {
   algorithms::Options options;
@@ -76,13 +83,13 @@ bool run(Cluster& cluster, std::vector<Launch> launches, uint64_t seed,
   std::vector<KernelLaunch*> pointers;
   for (Launch& launch : launches) {
     launch.control_device = &cluster.control;
-    launch.threads = 64;
+    launch.threads = seed % 3 == 0 ? 128 : 64;  // up to four teams, or two
     // Every other time the counters are in the host's memory.
     for (executor::PortAddress& port : launch.ports) port.in_host = seed % 2 == 1;
     auto kernel = executor::cuda::prepare(launch);
     EXPECT_TRUE(kernel.is_ok()) << kernel.status().message();
     if (launch.is_list()) {
-      EXPECT_EQ(kernel.value().kernel.variant, KernelVariant::List);
+      EXPECT_TRUE(is_list(kernel.value().kernel.variant));
       EXPECT_EQ(kernel.value().grid_x, launch.list_channels);
     }
     kernels.push_back(std::move(kernel).take());
@@ -92,10 +99,10 @@ bool run(Cluster& cluster, std::vector<Launch> launches, uint64_t seed,
 }
 
 void run_once(Cluster& cluster, DataType type, const Reduction& reduction, size_t works,
-              uint32_t channels, uint32_t seed) {
+              uint32_t channels, uint32_t seed, uint32_t parts = 1) {
   const List list = draw_list(cluster, type, reduction, works, seed);
   ASSERT_TRUE(
-      run(cluster, cluster.launches_in_a_list(list.parts, type, reduction, channels), seed));
+      run(cluster, cluster.launches_in_a_list(list.parts, type, reduction, channels, parts), seed));
   for (const Operands& operands : list.operands) ASSERT_NO_FATAL_FAILURE(operands.check());
   ASSERT_TRUE(cluster.guards_intact());
   ASSERT_TRUE(cluster.counters_consistent());
@@ -112,11 +119,13 @@ TEST(EmulatedList, CarriesOutAllItsOperations) {
         Cluster cluster = cluster_of(c, nranks, depth);
         cluster.start_at((uint64_t{1} << 15) - 4);  // flags begin anew on the way
         uint32_t seed = 0;
-        for (const size_t works : {1u, 2u, 3u, 11u}) {
-          SCOPED_TRACE(testing::Message() << name_of(c.collective) << " of " << nranks << ", depth "
-                                          << depth << ", " << works << " works");
-          const uint32_t channels = std::min<uint32_t>(kChannels, static_cast<uint32_t>(works));
-          ASSERT_NO_FATAL_FAILURE(run_once(cluster, type, {}, works, channels, ++seed));
+        for (const auto& [works, parts] :
+             {std::pair{1u, 1u}, {1u, 6u}, {2u, 3u}, {3u, 1u}, {11u, 1u}, {11u, 2u}, {5u, 3u}}) {
+          SCOPED_TRACE(testing::Message()
+                       << name_of(c.collective) << " of " << nranks << ", depth " << depth << ", "
+                       << works << " works of " << parts << " parts");
+          const uint32_t channels = std::min(kChannels / parts, works) * parts;
+          ASSERT_NO_FATAL_FAILURE(run_once(cluster, type, {}, works, channels, ++seed, parts));
           const Operands alone(cluster.schedule(), type, {100}, {});
           ASSERT_TRUE(run(cluster,
                           cluster.launches({.count = 100, .type = type}, alone.addresses()), seed));
@@ -124,6 +133,22 @@ TEST(EmulatedList, CarriesOutAllItsOperations) {
         }
       }
     }
+  }
+}
+
+// The kernel for one block has less to do.
+TEST(EmulatedList, HasAKernelForOneBlockAndOneForSeveral) {
+  for (const Case& c : kCases) {
+    Cluster cluster = cluster_of(c, 2);
+    const List list = draw_list(cluster, DataType::Int8, {}, 2, 1);
+    bool has_some = false;
+    for (Launch& launch : cluster.launches_in_a_list(list.parts, DataType::Int8, {}, 1)) {
+      launch.control_device = &cluster.control;
+      const KernelVariant variant = executor::cuda::prepare(launch).value().kernel.variant;
+      EXPECT_TRUE(variant == KernelVariant::List || variant == c.variant);
+      has_some |= variant == c.variant;
+    }
+    EXPECT_TRUE(has_some) << name_of(c.collective);
   }
 }
 
@@ -138,10 +163,14 @@ TEST(EmulatedList, ReducesEveryType) {
         reduction.finish_scale = 0.25;
         reduction.finish_divisor = 2;
       }
-      Cluster cluster = cluster_of(kCases[0], seed % 2 == 0 ? 3 : 5);
       SCOPED_TRACE(testing::Message() << name_of(static_cast<DataType>(type)) << " reduce " << op);
-      ASSERT_NO_FATAL_FAILURE(
-          run_once(cluster, static_cast<DataType>(type), reduction, 4, 2, seed));
+      for (const Case& c : kCases) {
+        if (c.collective != Collective::AllReduce && c.collective != Collective::ReduceScatter)
+          continue;
+        Cluster cluster = cluster_of(c, seed % 2 == 0 ? 3 : 5);
+        ASSERT_NO_FATAL_FAILURE(
+            run_once(cluster, static_cast<DataType>(type), reduction, 4, 2, seed));
+      }
     }
   }
 }
@@ -161,7 +190,7 @@ TEST(EmulatedList, RefusesWhatItCannotCarryOut) {
     launch.control_device = &cluster.control;
     return executor::cuda::prepare(launch).status().message();
   };
-  EXPECT_NE(refusal(cluster_of({Collective::AllReduce, "two_shot"}, 3), 2, 1), "");
+  EXPECT_NE(refusal(cluster_of({Collective::AllReduce, "two_shot", {}}, 3), 2, 1), "");
   EXPECT_NE(refusal(cluster_of(kCases[0], 9), 2, 1), "");
   EXPECT_NE(refusal(cluster_of(kCases[0], 2), executor::kMostListWorks + 1, 1), "");
   EXPECT_NE(refusal(cluster_of(kCases[0], 2), 2, kChannels + 1), "");

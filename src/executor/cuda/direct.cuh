@@ -72,34 +72,41 @@ class Direct {
     if constexpr (kCounters == Counters::OfProxies) connections_.give_all_credit(rounds, live_);
   }
 
-  /// All threads of the task: the works of its channel. Rounds to come are sent before one is
-  /// received, as many as leave the peers a slot to give back: their words travel meanwhile.
+  /// All threads of the CTA: the works of its channel, in batches of as many rounds as there are
+  /// teams of threads, one each. Batches to come are sent before one is received, as many as leave
+  /// the peers slots to give back: their words travel meanwhile.
   __device__ __forceinline__ void run_list() {
     const uint32_t rounds = works_.rounds[channel_];
-    const uint32_t ahead = header_.shape.depth - 1;
-    typename Data::Cursor sending{channel_, 0};
-    typename Data::Cursor receiving{channel_, 0};
-    uint32_t sent = 0;
+    const uint32_t teams = works_.teams;
+    const uint32_t team = ptx::thread() / threads_.size;
+    const uint32_t ahead = header_.shape.depth - teams;
+    typename Data::Cursor sending = data_.cursor_of_round(team, rounds);
+    typename Data::Cursor receiving = sending;
+    // Of the team: `rounds` and more where it has none in the batch.
+    uint32_t round = team, next = team;
 #pragma unroll 1
-    for (uint32_t round = 0; round < rounds;) {
-      if (sent < rounds && sent <= round + ahead) {
-        send_at(sending, sent);
-        data_.go_on(sending);
-        if (sent == 0) {
-          threads_.barrier();
-          connections_.advance(rounds);
+    while (round - team < rounds) {
+      if (next - team < rounds && next <= round + ahead) {
+        if (next < rounds) send_at(sending, next);
+        if (next == team) {
+          ptx::barrier_cta();
+          if (team == 0) connections_.advance(rounds);
         }
-        ++sent;
+        next += teams;
+        data_.go_on(sending, teams, next, rounds);
         continue;
       }
       const uint64_t own[kInFlight] = {};  // of a list they are read again
-      receive(data_.open(receiving), round, own);
-      data_.go_on(receiving);
+      if (round < rounds) receive(data_.open(receiving), round, own);
       if (rounds > header_.shape.depth) {
-        threads_.barrier();
-        if (live_) connections_.give_credit(round, rounds);
+        ptx::barrier_cta();
+        // Of the batch's last round for which credit can be needed.
+        const uint32_t awaited = rounds - header_.shape.depth;
+        const uint32_t last = (round + teams < awaited ? round + teams : awaited) - 1;
+        if (team == 0 && round <= last && live_) connections_.give_credit(last, rounds);
       }
-      ++round;
+      round += teams;
+      data_.go_on(receiving, teams, round, rounds);
     }
   }
 
@@ -136,7 +143,7 @@ class Direct {
       if (g == threads_.rank) {
 #pragma unroll
         for (uint32_t k = 0; k < kInFlight; ++k) own[k] = loaded[k].own;
-        if (round == 0) {
+        if (data_.is_first(round)) {
           connections_.start(data_.first_step());
           // Before anything is waited for: those of other messages have started by then.
           if constexpr (kMostPeers == 1) {

@@ -56,19 +56,19 @@ struct ListWork {
 };
 static_assert(sizeof(ListWork) == 24);
 
-/// A list of operations of one program: work w is moved over FIFO channel w % channels, behind
-/// those before it there. The blocks of `task` are counted, not measured: operations differ in
-/// length.
+/// A list of operations of one program, whose CTAs stand in columns of `parts`: column c does the
+/// works c, c + columns, ..., of which part p has the chunks p, p + parts, ... The blocks of `task`
+/// are counted, not measured: operations differ in length.
 template <uint32_t kMostPeers>
 struct ListParams {
-  uint32_t channels;                   // CTAs, too
+  uint16_t columns;
+  uint16_t parts;
+  uint32_t teams;                      // of a CTA, with as many threads each
   uint32_t chunk;                      // elements
-  uint16_t rounds[kMostListChannels];  // of all works of a channel
+  uint16_t rounds[kMostListChannels];  // of all works of a channel, which is a CTA
   DirectTask<kMostPeers> task;
   ListWork work[1];  // as many as there are
 };
-static_assert(sizeof(ListParams<kMostDirectPeers>) + (kMostListWorks - 1) * sizeof(ListWork) <=
-              sizeof(LaunchArgs::tables));
 
 /// One operation of a list over buffers that all ranks reach (Launch::list_access).
 struct DirectListWork {
@@ -97,13 +97,15 @@ struct DirectListParams {
   DirectListWork work[1];       // as many as there are
 };
 
-/// The parameters of the kernels for such lists. More than kParameterBytes: from architecture 7.0
+/// The parameters of the kernels for lists. More than kParameterBytes: from architecture 7.0
 /// and the driver of CUDA 12.1 on, which are older than those that the kernels are built for.
 inline constexpr size_t kListParameterBytes = 12 << 10;
 struct ListArgs {
   LaunchHeader header;
-  std::byte tables[kListParameterBytes - sizeof(LaunchHeader)];  // DirectListParams
+  std::byte tables[kListParameterBytes - sizeof(LaunchHeader)];  // ListParams, DirectListParams
 };
+static_assert(sizeof(ListParams<kMostDirectPeers>) + (kMostListWorks - 1) * sizeof(ListWork) <=
+              sizeof(ListArgs::tables));
 static_assert(sizeof(DirectListParams<kMostDirectPeers>) +
                   (kMostDirectListWorks - 1) * sizeof(DirectListWork) <=
               sizeof(ListArgs::tables));

@@ -37,7 +37,7 @@ class DirectData {
  public:
   using Element = typename Operation::Element;
   using Task = DirectTask<kMostPeers>;
-  static_assert(!kIsList || (!kSendsEach && kMostPeers > 1));
+  static_assert(!kIsList || kMostPeers > 1);
 
   /// Where the user's data of the task are: a WorkTask, or the ListParams of all its works.
   using Works = std::conditional_t<kIsList, ListParams<kMostPeers>, WorkTask>;
@@ -69,16 +69,34 @@ class DirectData {
     }
   }
 
+  /// Of those of the calling thread?
+  __device__ __forceinline__ bool is_first(uint32_t round) const {
+    if constexpr (kIsList) {
+      return round < works_.teams;
+    } else {
+      return round == 0;
+    }
+  }
+
   // ---- works of a list
 
   struct Cursor {
     uint32_t work;
     uint32_t chunk;
   };
-  __device__ __forceinline__ void go_on(Cursor& place) const {
-    ++place.chunk;
-    if (place.chunk * works_.chunk < works_.work[place.work].count) return;
-    place = {place.work + works_.channels, 0};
+  /// Of a channel of so many rounds; anything if it has no such round.
+  __device__ __forceinline__ Cursor cursor_of_round(uint32_t round, uint32_t rounds) const {
+    Cursor place{channel_ / works_.parts, channel_ % works_.parts};
+    if (round < rounds) place = at_chunk(place);
+    go_on(place, round, round, rounds);
+    return place;
+  }
+  /// By so many rounds, to `round`, if there is one.
+  __device__ __forceinline__ void go_on(Cursor& place, uint32_t by, uint32_t round,
+                                        uint32_t rounds) const {
+    if (round >= rounds) return;
+#pragma unroll 1
+    for (; by > 0; --by) place = at_chunk({place.work, place.chunk + works_.parts});
   }
   /// Makes the work at `place` the current one; returns its chunk.
   __device__ __forceinline__ Chunk open(const Cursor& place) {
@@ -170,6 +188,14 @@ class DirectData {
   }
 
  private:
+  // Works that are short have none for some channels.
+  __device__ __forceinline__ Cursor at_chunk(Cursor place) const {
+#pragma unroll 1
+    while (place.chunk * works_.chunk >= works_.work[place.work].count)
+      place = {place.work + works_.columns, channel_ % works_.parts};
+    return place;
+  }
+
   const LaunchHeader& header_;
   const Works& works_;
   const Task& task_;

@@ -19,11 +19,12 @@ __device__ __forceinline__ void run_direct(const LaunchArgs& args) {
 }
 
 /// Collectives by one program, each CTA's one after the other.
-template <typename Operation, uint32_t kMostPeers>
-__device__ __forceinline__ void run_list(const LaunchArgs& args) {
+template <typename Operation, uint32_t kMostPeers, bool kSendsEach>
+__device__ __forceinline__ void run_list(const ListArgs& args) {
   const auto& list = *reinterpret_cast<const ListParams<kMostPeers>*>(args.tables);
-  const WorkerThreads threads{ptx::thread(), ptx::threads(), static_cast<uint32_t>(Barrier::Cta)};
-  Direct<Operation, kMostPeers, /*kSendsEach=*/false, Counters::InGpu, /*kIsList=*/true>(
+  const uint32_t size = ptx::threads() / list.teams;
+  const WorkerThreads threads{ptx::thread() % size, size, static_cast<uint32_t>(Barrier::Cta)};
+  Direct<Operation, kMostPeers, kSendsEach, Counters::InGpu, /*kIsList=*/true>(
       args.header, list, list.task, threads, ptx::replica())
       .run_list();
 }

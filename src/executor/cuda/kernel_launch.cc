@@ -68,7 +68,7 @@ void set_number(KernelLaunch& launch, const observe::KernelMarks& marks, uint64_
 }
 
 void set_buffers(KernelLaunch& launch, std::span<const Buffers> buffers) {
-  if (launch.kernel.variant == KernelVariant::List) return set_list_buffers(launch, buffers);
+  if (is_list(launch.kernel.variant)) return set_list_buffers(launch, buffers);
   if (launch.kernel.variant == KernelVariant::DirectList)
     return set_direct_list_buffers(launch, buffers);
   auto* tasks = reinterpret_cast<WorkTask*>(launch.tables());

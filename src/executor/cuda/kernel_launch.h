@@ -19,10 +19,16 @@ enum class KernelVariant : uint8_t {
   DirectEach,  // the same, a block for each
   Messages,    // the same, LL, moving: a task for each message
   List,        // direct.cuh, LL: as Direct, several operations one after the other
+  ListEach,    // the same, as DirectEach
   DirectList,  // direct_list.cuh, LL: a list over buffers that all ranks reach
   Phases,      // phase_kernel.cuh, LL128, reducing
 };
-inline constexpr int kKernelVariants = 7;
+inline constexpr int kKernelVariants = 8;
+
+/// Of the kernels whose parameters are ListParams.
+constexpr bool is_list(KernelVariant variant) {
+  return variant == KernelVariant::List || variant == KernelVariant::ListEach;
+}
 
 /// The type whose kernels reduce elements of `type`: sums and products of unsigned integers are
 /// those of signed ones, bit for bit. LaunchFlags tell their averages apart.
@@ -57,13 +63,12 @@ struct KernelId {
 /// Does the kernel wait at its end for the one that it runs beside (dependent_launch.cuh)? Those
 /// that messages have do.
 constexpr bool awaits_last(const KernelId& kernel) {
-  return !kernel.reduces && kernel.variant != KernelVariant::List &&
-         kernel.variant != KernelVariant::DirectList;
+  return !kernel.reduces && !is_list(kernel.variant) && kernel.variant != KernelVariant::DirectList;
 }
 
 struct KernelLaunch {
   KernelId kernel{};
-  // What the kernel reads of its LaunchArgs (of KernelVariant::DirectList: of its ListArgs): the
+  // What the kernel reads of its LaunchArgs (of lists: of its ListArgs): the
   // rest need not be passed.
   std::vector<std::byte> parameters = std::vector<std::byte>(sizeof(LaunchArgs));
   std::vector<std::byte> device_params;  // not empty: to be copied to device memory, its address

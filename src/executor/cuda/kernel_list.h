@@ -8,15 +8,18 @@
 // and moved by `Operation`.
 #pragma once
 
-#define NICCOLITE_KERNELS_OF_PEERS(X, WHAT, Operation, peers)                                    \
-  X(direct_##WHAT##_##peers, Direct, LL, peers, InGpu, LaunchArgs,                               \
-    run_direct<Operation, peers, /*kSendsEach=*/false>(args))                                    \
-  X(direct_each_##WHAT##_##peers, DirectEach, LL, peers, InGpu, LaunchArgs,                      \
-    run_direct<Operation, peers, /*kSendsEach=*/true>(args))                                     \
-  X(list_##WHAT##_##peers, List, LL, peers, InGpu, LaunchArgs, run_list<Operation, peers>(args)) \
-  X(direct_list_##WHAT##_##peers, DirectList, LL, peers, InGpu, ListArgs,                        \
-    run_direct_list<Operation, peers>(args))                                                     \
-  X(phases_##WHAT##_##peers, Phases, LL128, peers, InGpu, LaunchArgs,                            \
+#define NICCOLITE_KERNELS_OF_PEERS(X, WHAT, Operation, peers)               \
+  X(direct_##WHAT##_##peers, Direct, LL, peers, InGpu, LaunchArgs,          \
+    run_direct<Operation, peers, /*kSendsEach=*/false>(args))               \
+  X(direct_each_##WHAT##_##peers, DirectEach, LL, peers, InGpu, LaunchArgs, \
+    run_direct<Operation, peers, /*kSendsEach=*/true>(args))                \
+  X(list_##WHAT##_##peers, List, LL, peers, InGpu, ListArgs,                \
+    run_list<Operation, peers, /*kSendsEach=*/false>(args))                 \
+  X(list_each_##WHAT##_##peers, ListEach, LL, peers, InGpu, ListArgs,       \
+    run_list<Operation, peers, /*kSendsEach=*/true>(args))                  \
+  X(direct_list_##WHAT##_##peers, DirectList, LL, peers, InGpu, ListArgs,   \
+    run_direct_list<Operation, peers>(args))                                \
+  X(phases_##WHAT##_##peers, Phases, LL128, peers, InGpu, LaunchArgs,       \
     PhaseKernel<Operation, peers>(args).run())
 
 /// For connections whose counters are in the host's memory, of few peers.
@@ -65,8 +68,12 @@
   NICCOLITE_KERNELS_BY_HOST(X, copy, Operation, in_host, InHost)                                 \
   NICCOLITE_KERNELS_BY_HOST(X, copy, Operation, relayed, OfProxies)
 /// And the others.
-#define NICCOLITE_COPY_KERNELS(X, Operation)                                                     \
-  X(list_copy_3, List, LL, 3, InGpu, LaunchArgs, run_list<Operation, 3>(args))                   \
-  X(list_copy_7, List, LL, 7, InGpu, LaunchArgs, run_list<Operation, 7>(args))                   \
-  X(direct_list_copy_3, DirectList, LL, 3, InGpu, ListArgs, run_direct_list<Operation, 3>(args)) \
+#define NICCOLITE_COPY_KERNELS(X, Operation)                                                       \
+  X(list_copy_3, List, LL, 3, InGpu, ListArgs, run_list<Operation, 3, /*kSendsEach=*/false>(args)) \
+  X(list_copy_7, List, LL, 7, InGpu, ListArgs, run_list<Operation, 7, /*kSendsEach=*/false>(args)) \
+  X(list_each_copy_3, ListEach, LL, 3, InGpu, ListArgs,                                            \
+    run_list<Operation, 3, /*kSendsEach=*/true>(args))                                             \
+  X(list_each_copy_7, ListEach, LL, 7, InGpu, ListArgs,                                            \
+    run_list<Operation, 7, /*kSendsEach=*/true>(args))                                             \
+  X(direct_list_copy_3, DirectList, LL, 3, InGpu, ListArgs, run_direct_list<Operation, 3>(args))   \
   X(direct_list_copy_7, DirectList, LL, 7, InGpu, ListArgs, run_direct_list<Operation, 7>(args))

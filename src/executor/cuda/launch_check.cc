@@ -13,9 +13,10 @@ Status check_list(const Launch& launch) {
   const size_t works = launch.works.size();
   const size_t most = launch.list_access ? kMostDirectListWorks : kMostListWorks;
   if (launch.program->works.size() != 1 || works == 0 || works > most ||
-      launch.list_channels > std::min(launch.shape.channels, kMostListChannels)) {
-    return Status::internal("a list of {} works on {} of {} channels, by a program of {}", works,
-                            launch.list_channels, launch.shape.channels,
+      launch.list_channels > std::min(launch.shape.channels, kMostListChannels) ||
+      launch.list_parts == 0 || launch.list_channels % launch.list_parts != 0) {
+    return Status::internal("a list of {} works on {} of {} channels, {} each, by a program of {}",
+                            works, launch.list_channels, launch.shape.channels, launch.list_parts,
                             launch.program->works.size());
   }
   if (is_relayed(launch))

@@ -30,6 +30,30 @@ struct ListParameters {
   std::vector<std::byte> bytes;
 };
 
+/// Elements that fill a slot, or, where works are shared out to channels, less: as many as make all
+/// parts of the longest one equal.
+uint32_t chunk_of_list(const Launch& launch) {
+  constexpr uint32_t kWhole = 256;  // bytes: no part begins where its work is aligned to less
+  const auto element_bytes = static_cast<uint32_t>(size_of(launch.type));
+  const auto slot = static_cast<uint32_t>(data_bytes(launch.protocol, launch.shape.slot_bytes));
+  uint64_t longest = 0;
+  for (const Work& work : launch.works)
+    longest = std::max(longest, length_of(work.partition, 0) * element_bytes);
+  const uint64_t part = round_up(divide_up(longest, launch.list_parts), kWhole);
+  return (launch.list_parts == 1 ? slot : static_cast<uint32_t>(std::min<uint64_t>(part, slot))) /
+         element_bytes;
+}
+
+/// Rounds that a CTA does side by side, a team of threads each: up to all of them where they are
+/// short. A thread may have two vec8s of each.
+uint32_t teams_of_list(const Launch& launch, uint32_t rounds, uint32_t threads, uint32_t most) {
+  uint32_t teams = 1;
+  while (teams < rounds && 2 * teams <= launch.shape.depth && 2 * teams * kWarp <= most &&
+         teams * threads <= most)
+    teams *= 2;
+  return teams;
+}
+
 template <uint32_t kMostPeers>
 ListParameters list_parameters(const Launch& launch, const OneStep& step) {
   using Params = ListParams<kMostPeers>;
@@ -37,17 +61,19 @@ ListParameters list_parameters(const Launch& launch, const OneStep& step) {
   const size_t works = launch.works.size();
   std::vector<std::byte> bytes(kWorksAt + works * sizeof(ListWork));
   Params params{};
-  params.channels = launch.list_channels;
+  params.columns = static_cast<uint16_t>(launch.list_channels / launch.list_parts);
+  params.parts = static_cast<uint16_t>(launch.list_parts);
   params.task = make_task<kMostPeers>(launch, 0, step);
   const auto element_bytes = static_cast<uint32_t>(size_of(launch.type));
-  params.chunk =
-      static_cast<uint32_t>(data_bytes(launch.protocol, launch.shape.slot_bytes)) / element_bytes;
+  params.chunk = chunk_of_list(launch);
   uint32_t threads = kWarp;
   for (size_t w = 0; w < works; ++w) {
     const Work& work = launch.works[w];
     const auto count = static_cast<uint32_t>(length_of(work.partition, 0));
-    params.rounds[w % launch.list_channels] +=
-        static_cast<uint16_t>(divide_up(count, params.chunk));
+    const auto chunks = static_cast<uint32_t>(divide_up(count, params.chunk));
+    for (uint32_t part = 0; part < std::min(launch.list_parts, chunks); ++part)
+      params.rounds[first_list_channel(launch, w) + part] +=
+          static_cast<uint16_t>(divide_up(chunks - part, launch.list_parts));
     threads =
         std::max(threads, threads_for(uint64_t{std::min(count, params.chunk)} * element_bytes));
     const ListWork listed{.input = nullptr,
@@ -58,10 +84,15 @@ ListParameters list_parameters(const Launch& launch, const OneStep& step) {
                           .stride_width = stride_width(launch, w)};
     std::memcpy(bytes.data() + kWorksAt + w * sizeof listed, &listed, sizeof listed);
   }
+  uint32_t most_threads = launch.threads > 0 ? static_cast<uint32_t>(launch.threads) : kMaxThreads;
+  // Every warp looks at the connections' counters, which of the host's memory takes turns
+  // (docs/design/0065).
+  if (is_in_host(launch)) most_threads = std::min(most_threads, 2 * kWarp);
+  const uint16_t most_rounds = *std::ranges::max_element(params.rounds);
+  params.teams = teams_of_list(launch, most_rounds, threads, most_threads);
+  threads = params.teams * std::min(threads, most_threads / params.teams / kWarp * kWarp);
   std::memcpy(bytes.data(), &params, kWorksAt);
-  if (launch.threads > 0) threads = static_cast<uint32_t>(launch.threads);
-  return {kMostPeers, std::min(threads, kMaxThreads), /*shared_bytes=*/0, kWorksAt,
-          std::move(bytes)};
+  return {kMostPeers, threads, /*shared_bytes=*/0, kWorksAt, std::move(bytes)};
 }
 
 template <uint32_t kMostPeers>
@@ -117,18 +148,15 @@ void launch_list(const Launch& launch, KernelVariant variant, const ListParamete
 
 Result<KernelLaunch> prepare_list(const Launch& launch, KernelLaunch result) {
   const std::optional<OneStep> step = one_step_of_list(launch, result.kernel.reduces);
-  if (!step || !sends_one_block(*step->phases))
+  if (!step)
     return Status::internal("a list of a program that is not of one step by LL, of rank {}",
                             launch.program->rank);
   const ListParameters list = step->peers <= kFewDirectPeers
                                   ? list_parameters<kFewDirectPeers>(launch, *step)
                                   : list_parameters<kMostDirectPeers>(launch, *step);
-  launch_list(launch, KernelVariant::List, list, result);
-  // Every warp looks at the connections' counters, which of the host's memory takes turns
-  // (docs/design/0065).
-  constexpr uint32_t kMostThreadsInHost = 2 * kWarp;
-  if ((result.header().flags & kCountersInHost) != 0)
-    result.threads = std::min(result.threads, kMostThreadsInHost);
+  const KernelVariant variant =
+      sends_one_block(*step->phases) ? KernelVariant::List : KernelVariant::ListEach;
+  launch_list(launch, variant, list, result);
   return result;
 }
 

@@ -153,11 +153,13 @@ std::vector<Launch> Cluster::launches_in_turns(const std::vector<Part>& parts) {
 }
 
 std::vector<Launch> Cluster::launches_in_a_list(const std::vector<Part>& parts, DataType type,
-                                                const Reduction& reduction, uint32_t channels) {
+                                                const Reduction& reduction, uint32_t channels,
+                                                uint32_t parts_of_work) {
   std::vector<Launch> launches = this->launches({parts[0]}, type, reduction);
   for (int rank = 0; rank < nranks(); ++rank) {
     Launch& launch = launches[static_cast<size_t>(rank)];
     launch.list_channels = channels;
+    launch.list_parts = parts_of_work;
     launch.works.clear();
     for (const Part& part : parts)
       launch.works.push_back(works(part, rank, type, /*first_channel=*/0, /*channels=*/1)[0]);

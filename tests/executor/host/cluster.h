@@ -94,9 +94,10 @@ class Cluster {
   /// a pair take turns.
   std::vector<Launch> launches_in_turns(const std::vector<Part>& parts);
   /// All parts, which are of one collective, the first schedule's, as a list for each rank, over
-  /// `channels` of its connections' channels.
+  /// `channels` of its connections' channels, of which each has `parts_of_work`.
   std::vector<Launch> launches_in_a_list(const std::vector<Part>& parts, DataType type,
-                                         const Reduction& reduction, uint32_t channels);
+                                         const Reduction& reduction, uint32_t channels,
+                                         uint32_t parts_of_work = 1);
   Tasks tasks(const std::vector<Launch>& launches);
 
   /// Runs tasks to their end in an order drawn from `seed`. False: all of them would block, which
