@@ -1,6 +1,7 @@
 #include "executor/cuda/worker_movers.h"
 
 #include <bit>
+#include <cstdlib>
 
 #include "executor/protocol/advertisement.h"
 #include "executor/worker_shapes.h"
@@ -14,6 +15,21 @@ uint8_t stride_width(const Launch& launch, size_t work) {
   const uint64_t bytes = launch.works[work].partition.block_stride * size_of(launch.type);
   return static_cast<uint8_t>(1u << std::countr_zero(bytes | advertisement::kAlignment));
 }
+
+namespace {
+
+/// Of a worker that bulk copies serve, and that copies within the GPU. Where blocks are not aligned
+/// because of their length, those who send want the warps, unless the copy's own source and target
+/// are not aligned alike.
+uint32_t warps_of_copy_within(const Launch& launch, const CompactWorker& worker) {
+  const uint32_t width = stride_width(launch, worker.work);
+  if (width == advertisement::kAlignment) return kWarpsOfCopyWithin;
+  const CompactInstruction& copy = launch.program->instructions[worker.first];
+  const int apart = std::abs(int{copy.source_block} - int{copy.target_block});
+  return apart * width % advertisement::kAlignment == 0 ? 1 : kWarpsOfSend;
+}
+
+}  // namespace
 
 WorkerMovers choose_worker_movers(const Launch& launch, uint32_t flags, bool reduces,
                                   Staging staging) {
@@ -44,8 +60,9 @@ WorkerMovers choose_worker_movers(const Launch& launch, uint32_t flags, bool red
     movers.most_warps.push_back(only_waits                    ? 1
                                 : !copies                     ? kMaxWarps
                                 : !shapes[l].receives.empty() ? kWarpsOfPassingOn
-                                : shapes[l].copies_only()     ? kWarpsOfCopyWithin
-                                                              : kWarpsOfSend);
+                                : shapes[l].copies_only()
+                                    ? warps_of_copy_within(launch, launch.program->workers[l])
+                                    : kWarpsOfSend);
   }
   return movers;
 }
