@@ -136,10 +136,6 @@ Status OperationQueue::run(Launcher& launcher, std::span<const Call> calls,
   if (launch_order_ != nullptr && !order_.is_captured())
     TRY(launch_order_->before(launcher, stream, number));
   TRY(record_launch(&launcher, stream));
-  if (order_.is_captured() && machine_.kind() == gpu::Kind::Cuda) {
-    const gpu::CapturePoint point = TRY(machine_.capture_point(device_, stream));
-    if (point.nodes.size() > 1) launcher.start_behind_several();
-  }
   const bool has_shared = windows_ != nullptr || exports_ != nullptr;
   if (!has_shared || !launcher.advertises()) {
     if (agreement_ != nullptr && !order_.is_captured() && !launcher.advertises())
@@ -240,12 +236,9 @@ Result<bool> OperationQueue::run_known(std::span<Task> tasks) {
 }
 
 Status OperationQueue::launch_known(KnownGroup& group, std::span<const Task> tasks) {
-  for (size_t i = 0; i < group.launches.size(); ++i) {
-    KnownLaunch& known = group.launches[i];
+  for (KnownLaunch& known : group.launches) {
     collect_buffers(known, tasks, buffers_);
     if (known.is_beside) known.launcher->start_beside_last();
-    if (i + 1 < group.launches.size() && group.launches[i + 1].is_beside)
-      known.launcher->let_next_begin();
     TRY(launch_logged(*known.launcher, known.calls, buffers_, tasks[0].stream,
                       known.was_logged ? CallLog::Joined::Before : CallLog::Joined::Perhaps));
     known.was_logged = true;

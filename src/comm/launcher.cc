@@ -47,12 +47,8 @@ class CudaLauncher final : public Launcher {
   Status queue(std::span<const executor::Buffers> buffers, gpu::StreamHandle stream,
                uint64_t number) override {
     TRY(launch_.set_buffers(buffers));
-    return launch_.launch(stream,
-                          {.begun = std::exchange(begun_, nullptr),
-                           .beside_last = std::exchange(is_beside_last_, false),
-                           .is_followed = std::exchange(is_followed_, false),
-                           .is_behind_several = std::exchange(is_behind_several_, false)},
-                          number);
+    return launch_.launch(stream, std::exchange(begun_, nullptr), number,
+                          std::exchange(is_beside_last_, false));
   }
   bool has_memory() const override { return launch_.has_memory(); }
 

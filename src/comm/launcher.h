@@ -42,12 +42,8 @@ class Launcher {
   void start_after(executor::StartOrder order) { start_order_ = std::move(order); }
   void start_recording(void* begun) { begun_ = begun; }
   /// The next launch need not wait for what is queued last on its stream, which uses other
-  /// connections, and whose launcher was told so before it was queued (CUDA; virtual GPUs wait all
-  /// the same).
+  /// connections (CUDA; virtual GPUs wait all the same).
   void start_beside_last() { is_beside_last_ = true; }
-  void let_next_begin() { is_followed_ = true; }
-  /// The next launch, into a graph, comes behind more than one node of it.
-  void start_behind_several() { is_behind_several_ = true; }
 
   /// Of a communicator that is profiled; else empty.
   const LaunchForm& form() const { return form_; }
@@ -61,8 +57,6 @@ class Launcher {
   executor::StartOrder start_order_;  // of the next launch
   void* begun_ = nullptr;             // the same: the handle of an event
   bool is_beside_last_ = false;       // the same
-  bool is_followed_ = false;          // the same: by one that starts beside it
-  bool is_behind_several_ = false;    // the same
   int ctas_ = 0;
 
  private:

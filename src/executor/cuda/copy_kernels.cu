@@ -15,7 +15,7 @@ using niccolite::executor::cuda::CopyOperation;
       niccolite_##name(const __grid_constant__ niccolite::executor::cuda::Args args) {    \
     using namespace niccolite::executor::cuda;                                            \
     using niccolite::executor::Protocol;                                                  \
-    begin_on_stream(args.header);                                                         \
+    let_next_begin();                                                                     \
     mark_begin(args.header);                                                              \
     __VA_ARGS__;                                                                          \
     await_last<Protocol::protocol == Protocol::Simple>();                                 \

@@ -1,7 +1,6 @@
 // The frame of every kernel that runs a launch.
 #pragma once
 
-#include "executor/cuda/dependent_launch.cuh"
 #include "executor/cuda/kernel_list.h"
 #include "executor/cuda/progress.cuh"
 
@@ -13,7 +12,6 @@
       niccolite_##name(const __grid_constant__ niccolite::executor::cuda::Args args) {    \
     using namespace niccolite::executor::cuda;                                            \
     using niccolite::executor::Protocol;                                                  \
-    await_stream();                                                                       \
     mark_begin(args.header);                                                              \
     __VA_ARGS__;                                                                          \
     mark_end(args.header);                                                                \

@@ -60,8 +60,8 @@ struct KernelId {
   Counters counters = Counters::InGpu;
 };
 
-/// Does the kernel wait at its end for the one that it runs beside, if it does
-/// (dependent_launch.cuh)? Those that messages have do.
+/// Does the kernel wait at its end for the one that it runs beside (dependent_launch.cuh)? Those
+/// that messages have do.
 constexpr bool awaits_last(const KernelId& kernel) {
   return !kernel.reduces && !is_list(kernel.variant) && kernel.variant != KernelVariant::DirectList;
 }

@@ -194,9 +194,6 @@ enum LaunchFlags : uint32_t {
   kTakesTurns = 8,       // works take turns on connections (Turn)
   kUnsigned = 4,         // the results that are scaled are unsigned, in a kernel for signed ones
   kCountersInHost = 16,  // PortAddress::in_host of connections: a CTA looks at each by one warp
-  // Of one launch, not of the kernel (dependent_launch.cuh):
-  kBesideLast = 32,     // begins before what is queued before it has ended
-  kLetsNextBegin = 64,  // the launch behind it has kBesideLast
 };
 
 /// A work as the kernel sees it.

@@ -6,7 +6,6 @@
 #include <span>
 #include <utility>
 
-#include "base/parameters.h"
 #include "executor/cuda/kernels.h"
 
 namespace niccolite::executor::cuda {
@@ -87,9 +86,8 @@ Result<PreparedLaunch> PreparedLaunch::create(gpu::Machine& machine, int device,
                                                gpu::cuda::kCuMaxSharedMemoryPerBlockOptin, handle),
                    "cuDeviceGetAttribute(shared memory, device {})", device));
   prepared.has_sync_domains_ = major >= 9;
-  constexpr int kFirstDriverThatCaptures = 12030;  // launches of dependent_launch.cuh
-  prepared.has_own_order_ = major >= 9 && parameters::early_launch() != 0 &&
-                            machine.driver_version() >= kFirstDriverThatCaptures;
+  constexpr int kFirstDriverThatCaptures = 12030;  // launches side by side
+  prepared.may_run_beside_ = major >= 9 && machine.driver_version() >= kFirstDriverThatCaptures;
   // Some GPUs have the instructions, but less shared memory.
   const bool has_stages =
       major >= 8 && static_cast<uint32_t>(shared_bytes) >= kLeastSharedBytesWithStages;
@@ -135,7 +133,8 @@ Status PreparedLaunch::set_buffers(std::span<const Buffers> buffers) {
   return {};
 }
 
-Status PreparedLaunch::launch(gpu::StreamHandle stream, const LaunchPlace& place, uint64_t number) {
+Status PreparedLaunch::launch(gpu::StreamHandle stream, void* begun, uint64_t number,
+                              bool beside_last) {
   const Driver& driver = machine_->driver();
   const ScopedContext scoped = TRY(ScopedContext::enter(driver, context_));
   const bool takes_other =
@@ -157,16 +156,12 @@ Status PreparedLaunch::launch(gpu::StreamHandle stream, const LaunchPlace& place
     attribute.id = gpu::cuda::kCuLaunchMemSyncDomain;
     attribute.value.mem_sync_domain = gpu::cuda::kCuMemSyncDomainRemote;
   }
-  if (place.begun != nullptr) {
+  if (begun != nullptr) {
     CuLaunchAttribute& attribute = attributes[attribute_count++];
     attribute.id = gpu::cuda::kCuLaunchCompletionEvent;
-    attribute.value.completion = {.event = place.begun, .flags = 0};
+    attribute.value.completion = {.event = begun, .flags = 0};
   }
-  if (has_own_order_ && !place.is_behind_several) {
-    uint32_t& flags = kernel.header().flags;
-    flags &= ~(kBesideLast | kLetsNextBegin);
-    if (place.beside_last && awaits_last(kernel.kernel)) flags |= kBesideLast;
-    if (place.is_followed) flags |= kLetsNextBegin;
+  if (beside_last && may_run_beside_ && awaits_last(kernel.kernel)) {
     CuLaunchAttribute& attribute = attributes[attribute_count++];
     attribute.id = gpu::cuda::kCuLaunchProgrammaticStreamSerialization;
     attribute.value.programmatic_stream_serialization = 1;

@@ -18,17 +18,6 @@
 
 namespace niccolite::executor::cuda {
 
-/// How a launch stands to others.
-struct LaunchPlace {
-  void* begun = nullptr;  // an event's handle, recorded when all CTAs have begun; null: none. Not
-                          // where the stream captures
-  bool beside_last = false;  // may begin before the launch that is queued last on the stream has
-                             // ended, which has is_followed, and other connections
-  bool is_followed = false;  // the next launch on the stream may begin beside this one
-  bool is_behind_several = false;  // a node of a graph, behind more than one other: is set up when
-                                   // all have ended
-};
-
 class PreparedLaunch {
  public:
   /// `machine` is a CUDA machine; the kernels are loaded into `device` (kernels.h: load()).
@@ -39,9 +28,13 @@ class PreparedLaunch {
   /// Other buffers for the launches to come: those of all works of the program. Errors:
   /// BufferNeeds::check(); the launches to come then have those that were set before.
   Status set_buffers(std::span<const Buffers> buffers);
-  /// Queues the operation on `stream` of the device, which may be capturing. `number`:
-  /// Launch::number.
-  Status launch(gpu::StreamHandle stream, const LaunchPlace& place = {}, uint64_t number = 0);
+  /// Queues the operation on `stream` of the device, which may be capturing.
+  /// `begun`: an event's handle, recorded when all its CTAs have begun; null: none. Not where the
+  /// stream captures.
+  /// `number`: Launch::number. `beside_last`: may begin before what is queued last on the stream
+  /// has ended, if that is a kernel of another PreparedLaunch with other connections.
+  Status launch(gpu::StreamHandle stream, void* begun = nullptr, uint64_t number = 0,
+                bool beside_last = false);
   /// Does it have device memory, which must not end before the work does?
   bool has_memory() const {
     return version_.params != nullptr || threads_version_.params != nullptr;
@@ -65,7 +58,7 @@ class PreparedLaunch {
   observe::KernelMarks marks_;
   gpu::cuda::CuContext context_ = nullptr;
   bool has_sync_domains_ = false;
-  bool has_own_order_ = false;       // dependent_launch.cuh
+  bool may_run_beside_ = false;      // dependent_launch.cuh
   uint32_t most_shared_ = 0;         // bytes of shared memory that a CTA may have
   std::vector<relay::Bell*> bells_;  // of proxies that have to carry what the kernel sends
   Version version_;
