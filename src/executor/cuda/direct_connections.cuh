@@ -258,19 +258,25 @@ class DirectConnections {
     const uint32_t first_warp = (ptx::thread() - threads_.rank) / kWarp;
     return reinterpret_cast<HostCounters<kMostPeers>*>(ptx::shared_memory())[first_warp];
   }
-  /// All threads of the task. The loads of all peers are on their way together.
+  /// All threads of the task. All loads are on their way before the value of any is stored: a store
+  /// holds up what is behind it until its value is there, which takes 1.2 us.
   __device__ __forceinline__ void share_counters() const {
     const uint32_t peer = threads_.rank;
-    if (peer < task_.sends) {
+    const bool sends = peer < task_.sends;
+    const bool receives = peer < task_.receives;
+    uint64_t sent = 0, credit = 0, received = 0;
+    if (sends) {
       const PortTask& port = task_.send[peer].port;
-      const auto sent = ptx::load<uint64_t>(step_at(port));
+      sent = ptx::load<uint64_t>(step_at(port));
       // [credit], as in start().
-      in_shared().credit[peer] = ptx::load_relaxed_system(&control_of(port)->remote);
+      credit = ptx::load_relaxed_system(&control_of(port)->remote);
+    }
+    if (receives) received = ptx::load<uint64_t>(step_at(task_.receive[peer].port));
+    if (sends) {
       in_shared().sent[peer] = sent;
+      in_shared().credit[peer] = credit;
     }
-    if (peer < task_.receives) {
-      in_shared().received[peer] = ptx::load<uint64_t>(step_at(task_.receive[peer].port));
-    }
+    if (receives) in_shared().received[peer] = received;
     threads_.barrier();
   }
 
