@@ -226,8 +226,8 @@ Status OperationQueue::plan_list(const Batch& batch, Planned& planned) {
   }
   launch.list_parts = parts_of_list(launch, channels);
   launch.list_channels = std::min(channels / launch.list_parts, works) * launch.list_parts;
-  const uint32_t columns = launch.list_channels / launch.list_parts;
-  planned.plan.microseconds = longest * ((works + columns - 1) / columns);
+  const uint64_t rounds = executor::divide_up(works, launch.list_channels / launch.list_parts);
+  planned.plan.microseconds = longest * static_cast<double>(rounds);
   return {};
 }
 
