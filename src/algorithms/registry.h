@@ -81,7 +81,7 @@ const Algorithm* find(schedule::Collective collective, std::string_view name);
 const Algorithm& of_messages();
 
 /// The algorithm of `collective` in which nothing is sent but blocks of the input, to the ranks
-/// that reduce or store them, in the form that the cost model knows best.
+/// that reduce or store them, in the form that the cost model knows best; null: of messages.
 const Algorithm* one_step(schedule::Collective collective);
 
 /// What selects this form alone: its name, or "two_shot_plain" where the family's name is taken

@@ -105,7 +105,7 @@ struct Launch {
   // where they can; 0: they read it. A multiple of 512; equal on all ranks.
   uint32_t pull_bytes = 0;
   uint32_t list_channels = 0;  // 0: it is no list
-  uint32_t list_parts = 1;     // of which there are whole ones in list_channels
+  uint32_t list_parts = 1;     // channels of each of its works; list_channels is a multiple
   std::optional<ListAccess> list_access{};
 
   bool is_list() const { return list_channels > 0; }

@@ -53,6 +53,7 @@ void run_list_with(uint32_t most_peers, const LaunchArgs& args) {
   return run_list<Operation, kMostDirectPeers, kSendsEach>(list);
 }
 
+/// The same.
 template <typename Operation>
 void run_direct_list_with(uint32_t most_peers, const LaunchArgs& args) {
   const auto& list = reinterpret_cast<const ListArgs&>(args);
