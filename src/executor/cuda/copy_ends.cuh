@@ -3,25 +3,32 @@
 #pragma once
 
 #include "executor/cuda/copy_stores.cuh"
+#include "executor/cuda/handover.cuh"
 #include "executor/cuda/pipeline.cuh"
 #include "executor/cuda/service_warp.cuh"
 
 namespace niccolite::executor::cuda {
 
-template <typename Operation, bool kByWarp>
+/// Who copies: one thread, by bulk copies; the same with other warps, which shift what a stage
+/// holds (stage_shift.cuh); a warp, whose threads store.
+enum class CopyCrew : uint8_t { Thread, ThreadAndShifters, Warp };
+
+template <typename Operation, CopyCrew kCrew>
 class CopyEnds {
  protected:
+  static constexpr bool kByWarp = kCrew == CopyCrew::Warp;
+  static constexpr bool kIsShifted = kCrew == CopyCrew::ThreadAndShifters;
   using Element = typename Operation::Element;
-  using Ring = StageRing<kCopyStages, kByWarp>;
+  using Ring = StageRing<kCopyStages, kByWarp, kIsShifted>;
 
   __device__ __forceinline__ CopyEnds(const Cta& cta, const WorkerTask& task, std::byte** pointers,
-                                      uint64_t* word)
+                                      Handover* handover)
       : cta_(cta),
         instruction_(cta.instructions[task.first]),
         receives_(cta.uses + instruction_.receive),
         sends_(cta.uses + instruction_.send),
         destinations_(pointers),
-        word_(word),
+        handover_(handover),
         ring_(cta.header.copy_stages, task.ring, /*operands=*/1) {}
 
   /// Waits for the advertisement of what is received, if it may be got. False: aborted.
@@ -39,9 +46,12 @@ class CopyEnds {
     target_ = first.target;
     if (receives() && !find_received()) return false;
     ndestinations_ = instruction_.send_count + (target_ != nullptr);
-    if (!kByWarp && may_pass_head()) pass_head();
+    is_loose_ = false;
+    shift_ = 0;
+    if constexpr (kIsShifted) return true;  // find_shift()
+    if (!kByWarp && may_pass_head()) pass_head(into_vec16(source_));
     is_loose_ = !is_aligned(source_) || !is_aligned(target_);
-    shift_ = kByWarp ? into_vec16(source_) : 0;
+    if constexpr (kByWarp) shift_ = into_vec16(source_);
     return true;
   }
 
@@ -120,6 +130,24 @@ class CopyEnds {
     destination_ = destinations_[0];
     return true;
   }
+  /// Of a copy that is to be shifted, whose first destinations are open: has the block begin where
+  /// these are aligned, and says how far its source then is from that. False: they are not aligned
+  /// alike.
+  __device__ __forceinline__ bool find_shift() {
+    const uint32_t into = into_vec16(destination_);
+    for (uint32_t d = 1; d < ndestinations_; ++d) {
+      if (into_vec16(destinations_[d]) != into) return false;
+    }
+    if (into != 0) {
+      if (!all_stay()) return false;
+      pass_head(into);
+      for (uint32_t d = 0; d < ndestinations_; ++d) destinations_[d] += head_;
+      destination_ = destinations_[0];
+    }
+    shift_ = into_vec16(source_);
+    store_head();
+    return true;
+  }
   /// The round's last tile, of whole vec16s, is being stored; it ends `at` bytes into the chunk.
   __device__ __forceinline__ void end_round(uint32_t at) {
     const uint32_t rest = chunk_bytes(storing_) % kVec16;
@@ -156,7 +184,7 @@ class CopyEnds {
   const PortUse* const receives_;
   const PortUse* const sends_;
   std::byte** const destinations_;  // of the round that is being stored: sends, then the target
-  uint64_t* const word_;
+  Handover* const handover_;
   Ring ring_;
   uint32_t rounds_;
   uint32_t chunk_bytes_;     // of a round, but for the last
@@ -164,7 +192,7 @@ class CopyEnds {
   const std::byte* source_;  // of the first round's chunk, in a user's buffer; null: the slots
   std::byte* target_;        // the same; or null
   bool is_loose_;            // a buffer is not aligned: found before anything is stored
-  uint32_t shift_;           // of a warp: bytes from a vec16 to where the source begins in it
+  uint32_t shift_;           // bytes from a vec16 to where the source begins in it
   uint32_t ndestinations_;
   std::byte* destination_;  // the first of destinations_
   uint32_t storing_ = 0;    // the round
@@ -202,10 +230,9 @@ class CopyEnds {
     if (target_ != nullptr) {
       destinations_[instruction_.send_count] = target_ + uint64_t{storing_} * chunk_bytes_;
     }
-    if (!kByWarp && is_loose_) return false;
-    if (storing_ == 0) {
-      // Relaxed: nothing is read on account of it.
-      if (!kByWarp && word_ != nullptr) ptx::store_relaxed_shared(word_, uint64_t{0});
+    if (kCrew == CopyCrew::Thread && is_loose_) return false;
+    if (storing_ == 0 && !kIsShifted) {
+      if (!kByWarp && handover_ != nullptr) handover_->leave(Handover::kNothing);
       store_head();
     }
     return true;
@@ -215,16 +242,19 @@ class CopyEnds {
   // lies before that is stored byte by byte. (A warp need not: it stores anywhere. The thread finds
   // out in time if data go through slots after all, since those are aligned otherwise.)
 
-  /// Not where others read round by round what is stored.
   __device__ __forceinline__ bool may_pass_head() const {
-    if (is_aligned(source_) || (receives() && !is_got())) return false;
+    return !is_aligned(source_) && (!receives() || is_got()) && all_stay();
+  }
+  /// Not where others read round by round what is stored.
+  __device__ __forceinline__ bool all_stay() const {
     for (uint32_t s = 0; s < instruction_.send_count; ++s) {
       if (port_of(sends_[s]).stays == 0) return false;
     }
     return true;
   }
-  __device__ __forceinline__ void pass_head() {
-    head_ = kVec16 - into_vec16(source_);
+  /// `into`: where the block begins in a vec16; not 0.
+  __device__ __forceinline__ void pass_head(uint32_t into) {
+    head_ = kVec16 - into;
     source_ += head_;
     if (target_ != nullptr) target_ += head_;
     total_bytes_ = total_bytes_ > head_ ? total_bytes_ - head_ : 0;

@@ -14,10 +14,11 @@
 // One thread drives bulk copies, one instruction after the other, so that what it does for a tile
 // bounds what the worker moves: a tile costs two waits, its copies and a few additions. All else is
 // done once for a round. Bulk copies move between addresses that are aligned to 16 bytes. Where a
-// buffer is not, this rank's or one that a peer advertises, others take over: threads without
-// stages (kernel.cuh: run_copy()), or else a warp (kByWarp), for which vec16s around a tile are
-// loaded as ever, and which stores it from where it begins in them. The thread finds out before it
-// has stored anything.
+// buffer is not, this rank's or one that a peer advertises, the thread finds out before it has
+// stored anything, and begins anew with other warps that shift what has come to a stage
+// (stage_shift.cuh); vec16s around a tile are loaded for that. Where there are none, or not all
+// destinations are aligned alike, others take over: threads without stages (kernel.cuh:
+// run_copy()), or a warp, which stores a tile from where it begins in its vec16s.
 //
 // For workers of one instruction with one operand that is not scaled (lowering/workers.h). Simple's
 // slots, steps and counters are the same: the other end may be served by any code.
@@ -28,14 +29,16 @@
 
 namespace niccolite::executor::cuda {
 
-template <typename Operation, bool kByWarp>
-class CopyWorker : private CopyEnds<Operation, kByWarp> {
-  using Ends = CopyEnds<Operation, kByWarp>;
-  using typename Ends::Ring;
+template <typename Operation, CopyCrew kCrew>
+class CopyWorker : private CopyEnds<Operation, kCrew> {
+  using Ends = CopyEnds<Operation, kCrew>;
+  using Ends::kByWarp;
+  using Ends::kIsShifted;
   // (A base that depends on the parameters: its names have to be said to be its.)
   using Ends::chunk_bytes_;
   using Ends::cta_;
   using Ends::destination_;
+  using Ends::handover_;
   using Ends::is_loose_;
   using Ends::ndestinations_;
   using Ends::published_;
@@ -48,17 +51,20 @@ class CopyWorker : private CopyEnds<Operation, kByWarp> {
   using Ends::storing_;
 
  public:
-  /// By the crew. `pointers`: the worker's, shared (WorkerTask::pointers). `word`: null, or where
-  /// the thread says that no warp is needed, as soon as it knows (word_for_warp()).
+  using typename Ends::Ring;
+
+  /// By the crew. `pointers`: the worker's, shared (WorkerTask::pointers). `handover`: null, or
+  /// where the thread tells other warps what they are wanted for, as soon as it knows.
   __device__ __forceinline__ CopyWorker(const Cta& cta, const WorkerTask& task,
-                                        std::byte** pointers, uint64_t* word = nullptr)
-      : Ends(cta, task, pointers, word),
+                                        std::byte** pointers, Handover* handover = nullptr)
+      : Ends(cta, task, pointers, handover),
         task_(task),
         line_mask_(ring_.bytes() >= 2 * kLine ? kLine - kVec16 : 0),
-        // A warp loads whole vec16s around what it moves, and counts in whole lines all the same.
-        stage_bytes_(ring_.bytes() - (!kByWarp          ? 0
-                                      : line_mask_ != 0 ? kLine
-                                                        : kVec16)) {}
+        // Where whole vec16s are loaded around what is moved, it is counted in whole lines all the
+        // same.
+        stage_bytes_(ring_.bytes() - (kCrew == CopyCrew::Thread ? 0
+                                      : line_mask_ != 0         ? kLine
+                                                                : kVec16)) {}
 
   /// `position`: 0, or what the thread returned that has found a buffer which is not aligned, and
   /// has stored nothing: the warp is to run the worker. Returns 0 when the worker is done.
@@ -68,7 +74,7 @@ class CopyWorker : private CopyEnds<Operation, kByWarp> {
       return 0;
     }
     if (ndestinations_ == 0 && !this->receives()) return 0;  // a copy onto itself
-    if (!kByWarp && is_loose_) return kToBeRunByWarp;
+    if (!kByWarp && is_loose_) return kToBeRunByOthers;
     if (position >> 1 != 0) {
       ring_.resume(position >> 1);
     } else {
@@ -84,19 +90,47 @@ class CopyWorker : private CopyEnds<Operation, kByWarp> {
     }
     if (!kByWarp && is_loose_) {
       ring_.abandon();
-      return kToBeRunByWarp | ring_.position() << 1;
+      return kToBeRunByOthers | ring_.position() << 1;
     }
+    finish();
+    return 0;
+  }
+
+  /// `position`: what the thread returned that has found a buffer which is not aligned. By the same
+  /// thread, of a worker that receives nothing, with `warps` others that shift, which it tells how
+  /// far. False: destinations are not aligned alike; nothing is stored, or said.
+  __device__ __forceinline__ bool run_shifted(uint32_t position, uint32_t warps) {
+    if (line_mask_ == 0 || !this->find_source()) return false;
+    if (!this->open_destinations()) {
+      leave_advertisements(cta_);
+      handover_->leave(Handover::kNothing);
+      return true;
+    }
+    if (!this->find_shift()) return false;
+    if (position >> 1 != 0) ring_.invalidate();
+    ring_.start();
+    handover_->leave(kShifts | shift_);
+    load_.enter(0, this->whole_bytes(0));
+    run_dynamic_or_rounds();
+    finish();
+    ring_.end(warps);
+    return true;
+  }
+  /// What run_shifted() hands over: the shift, and this.
+  static constexpr uint64_t kShifts = uint64_t{1} << 32;
+
+ private:
+  static constexpr uint32_t kToBeRunByOthers = 1;
+  /// Dynamic tiles are as long as what is loaded before it is known whether there are any.
+  static constexpr uint32_t kStagesOfTile = 4;
+
+  /// Behind the pipeline, be it done or aborted.
+  __device__ __forceinline__ void finish() {
     this->publish_all();
     // An exposing sender may go once it is told that nothing of its memory is read any more.
     ring_.abandon();
     if (published_ != rounds_ && ring_.leads()) leave_advertisements(cta_);
-    return 0;
   }
-
- private:
-  static constexpr uint32_t kToBeRunByWarp = 1;
-  /// Dynamic tiles are as long as what is loaded before it is known whether there are any.
-  static constexpr uint32_t kStagesOfTile = 4;
 
   /// What is loaded next, of tiles that are fixed. A round has at least one stage, which may be
   /// empty.
@@ -124,7 +158,7 @@ class CopyWorker : private CopyEnds<Operation, kByWarp> {
   __device__ __forceinline__ void fill(const std::byte* from, uint32_t at, uint32_t bytes,
                                        bool is_last) {
     ring_.fill(at, bytes, is_last, [&](uint32_t) -> typename Ring::Part {
-      if constexpr (!kByWarp) return {from, bytes};
+      if constexpr (kCrew == CopyCrew::Thread) return {from, bytes};
       return {from - shift_, bytes == 0 ? 0 : (shift_ + bytes + kVec16 - 1) & ~(kVec16 - 1)};
     });
   }

@@ -13,6 +13,7 @@
 #include "executor/cuda/ll_step.cuh"
 #include "executor/cuda/pull_server.cuh"
 #include "executor/cuda/reduce_worker.cuh"
+#include "executor/cuda/stage_shift.cuh"
 
 namespace niccolite::executor::cuda {
 
@@ -78,15 +79,12 @@ __device__ __forceinline__ void await_takers(const Cta& cta, const WorkerTask& t
   });
 }
 
-/// Where the thread that copies leaves word for the worker's other warps: behind the addresses that
-/// it uses itself.
-__device__ __forceinline__ uint64_t* word_for_others(const CompactInstruction& instruction,
-                                                     std::byte** pointers) {
-  return reinterpret_cast<uint64_t*>(pointers + kPlanPointers + instruction.receive_count +
-                                     instruction.send_count);
+/// Of a worker that copies through stages: behind the addresses that its thread uses itself.
+__device__ __forceinline__ Handover& handover_of(const CompactInstruction& instruction,
+                                                 std::byte** pointers) {
+  return *reinterpret_cast<Handover*>(pointers + kPlanPointers + instruction.receive_count +
+                                      instruction.send_count);
 }
-inline constexpr uint64_t kNoWord = ~uint64_t{0};
-inline constexpr uint32_t kNanosecondsPerLook = 2000;  // more looks cost the thread some time
 
 /// All threads of a worker that goes through its program by itself, from its begin on.
 template <typename Operation>
@@ -103,6 +101,47 @@ __device__ __forceinline__ void run_by_threads(const Cta& cta, const WorkerTask&
   }
 }
 
+/// By the first thread of several warps.
+template <typename Operation>
+__device__ __forceinline__ void drive_copy(const Cta& cta, const WorkerTask& task,
+                                           const WorkerThreads& worker, std::byte** pointers,
+                                           Handover& handover) {
+  const uint32_t position =
+      CopyWorker<Operation, CopyCrew::Thread>(cta, task, pointers, &handover).run(0);
+  if constexpr (!Operation::kReduces) {
+    if (position != 0 && cta.instructions[task.first].receive_count == 0) {
+      CopyWorker<Operation, CopyCrew::ThreadAndShifters> copy(cta, task, pointers, &handover);
+      if (copy.run_shifted(position, shifting_warps(worker.size / kWarp - 1))) return;
+    }
+  }
+  handover.leave(position);
+}
+
+/// By all threads of the others, which `worker` has, for what the first has left to them.
+template <typename Operation>
+__device__ __forceinline__ void take_over_copy(const Cta& cta, const WorkerTask& task,
+                                               const WorkerThreads& worker, std::byte** pointers,
+                                               uint64_t left) {
+  if (left == Handover::kNothing) return;
+  if constexpr (!Operation::kReduces) {
+    using Shifted = CopyWorker<Operation, CopyCrew::ThreadAndShifters>;
+    if ((left & Shifted::kShifts) != 0) {
+      const typename Shifted::Ring ring(cta.header.copy_stages, task.ring, /*operands=*/1);
+      return shift_stages(ring, static_cast<uint32_t>(left), worker);
+    }
+    // Nothing has been stored, so that they may begin anew. (What was put is passed on from stages
+    // alone: start_advertisements().)
+    if (worker.size > kWarp && cta.instructions[task.first].receive_count == 0) {
+      worker.barrier();  // the thread's addresses, where the plan is to be, are not wanted any more
+      if (worker.rank == 0) begin_plan(pointers);
+      worker.barrier();
+      return run_by_threads<Operation>(cta, task, worker, pointers);
+    }
+  }
+  if (worker.rank >= kWarp) return;
+  CopyWorker<Operation, CopyCrew::Warp>(cta, task, pointers).run(static_cast<uint32_t>(left));
+}
+
 /// All threads of a worker that copies through stages. With bulk copies, one of them does, and
 /// other warps, if it has any, wait for the case that some buffer is not aligned: threads of the
 /// first that wait for theirs would take a fifth of its time. Without, the first warp does; or, of
@@ -110,49 +149,32 @@ __device__ __forceinline__ void run_by_threads(const Cta& cta, const WorkerTask&
 template <typename Operation>
 __device__ __forceinline__ void run_copy(const Cta& cta, const WorkerTask& task,
                                          const WorkerThreads& worker, std::byte** pointers) {
-  uint32_t position = 0;
   const CompactInstruction& instruction = cta.instructions[task.first];
   if (!ptx::has_bulk_copies()) {
     const bool copies_within = instruction.receive_count + instruction.send_count == 0;
     if (worker.size > 2 * kWarp && copies_within && cta.work->width < kVec16)
       return run_by_threads<Operation>(cta, task, worker, pointers);
-    if (worker.rank < kWarp) CopyWorker<Operation, true>(cta, task, pointers).run(0);
+    if (worker.rank < kWarp) CopyWorker<Operation, CopyCrew::Warp>(cta, task, pointers).run(0);
     return;
   }
-  WorkerThreads others = worker;
   if (worker.size == kWarp) {
-    if (worker.rank == 0) position = CopyWorker<Operation, false>(cta, task, pointers).run(0);
+    uint32_t position = 0;
+    if (worker.rank == 0)
+      position = CopyWorker<Operation, CopyCrew::Thread>(cta, task, pointers).run(0);
     position = ptx::first_of_warp(position);
-  } else {
-    uint64_t* word = word_for_others(instruction, pointers);
-    if (worker.rank < kWarp) {
-      if (worker.rank == 0) {
-        position = CopyWorker<Operation, false>(cta, task, pointers, word).run(0);
-        // Unless it is known already. [word] pairs with that of the others.
-        ptx::store_release_shared(word, uint64_t{position});
-      }
-      return;
-    }
-    uint64_t found;
-    while ((found = ptx::load_acquire_shared(word)) == kNoWord) ptx::sleep(kNanosecondsPerLook);
-    position = static_cast<uint32_t>(found);
-    others.rank -= kWarp;
-    others.size -= kWarp;
+    if (position == 0) return;
+    ptx::barrier_warp();
+    CopyWorker<Operation, CopyCrew::Warp>(cta, task, pointers).run(position);
+    return;
   }
-  if (position == 0) return;
-  if constexpr (!Operation::kReduces) {
-    // Nothing has been stored, so that they may begin anew. (What was put is passed on from stages
-    // alone: start_advertisements().)
-    if (others.size > kWarp && instruction.receive_count == 0) {
-      others.barrier();  // the thread's addresses, where the plan is to be, are not wanted any more
-      if (others.rank == 0) begin_plan(pointers);
-      others.barrier();
-      return run_by_threads<Operation>(cta, task, others, pointers);
-    }
+  Handover& handover = handover_of(instruction, pointers);
+  if (worker.rank < kWarp) {
+    if (worker.rank == 0) drive_copy<Operation>(cta, task, worker, pointers, handover);
+    return;
   }
-  if (others.rank >= kWarp) return;
-  ptx::barrier_warp();
-  CopyWorker<Operation, true>(cta, task, pointers).run(position);
+  take_over_copy<Operation>(cta, task,
+                            {worker.rank - kWarp, worker.size - kWarp, worker.barrier_id}, pointers,
+                            handover.await());
 }
 
 /// All threads of a worker that has nothing to do but to wait for those that have its
@@ -180,7 +202,7 @@ __device__ __forceinline__ void run_simple(const Cta& cta, const WorkerTask& tas
   if (worker.rank == 0) {
     start_advertisements<Operation>(cta, task);
     begin_plan(pointers);
-    if (task.has(kCopiesStaged)) *word_for_others(cta.instructions[task.first], pointers) = kNoWord;
+    if (task.has(kCopiesStaged)) handover_of(cta.instructions[task.first], pointers).start();
   }
   worker.barrier();
   if (only_awaits(cta, task)) return run_awaiting<Operation>(cta, task, worker);

@@ -85,9 +85,13 @@ void set_buffers(KernelLaunch& launch, std::span<const Buffers> buffers) {
 }
 
 bool suits_staged_copies(const KernelLaunch& launch) {
+  // Of a channel's part of a block: what is shorter is moved by threads while shifts begin.
+  constexpr uint64_t kLongEnoughToShift = 2 << 20;
   const auto* tasks = reinterpret_cast<const WorkTask*>(launch.tables());
   return std::all_of(tasks, tasks + launch.header().nworks, [&](const WorkTask& task) {
-    return task.width == 16 || (launch.has_advertisements && task.stride_width == 16);
+    const uint64_t bytes = task.partition.channel_stride * launch.header().element_bytes;
+    return task.width == 16 ||
+           (launch.has_advertisements && (task.stride_width == 16 || bytes >= kLongEnoughToShift));
   });
 }
 

@@ -141,9 +141,9 @@ void set_advertisements(KernelLaunch& launch, Function&& is_open) {
   }
 }
 /// Do the buffers that were set last suit staged copies? Those do whose blocks are aligned to 16
-/// bytes; and those that begin elsewhere, with strides that are aligned, if they may go direct:
-/// they are likely to be aligned alike on all ranks. The threads of many warps are faster with all
-/// others.
+/// bytes; and those that begin elsewhere, if they may go direct and have strides that are aligned,
+/// so that they are likely to be aligned alike on all ranks, or else are long (stage_shift.cuh).
+/// The threads of many warps are faster with all others.
 bool suits_staged_copies(const KernelLaunch& launch);
 
 }  // namespace niccolite::executor::cuda

@@ -32,9 +32,10 @@ inline constexpr uint8_t kServiceWorker = 0xfe;  // of the service warp (service
 static_assert(kMaxWorkers <= kServiceWorker);
 constexpr uint32_t service_warps(Protocol protocol) { return protocol == Protocol::Simple ? 1 : 0; }
 inline constexpr uint32_t kNoBlock = ~uint32_t{0};
-inline constexpr size_t kParameterBytes = 4096;  // of every architecture and driver
-inline constexpr uint32_t kPlanPointers = 5;     // that SimplePlan takes (simple_step.cuh)
-inline constexpr uint32_t kCopyStages = 8;       // of a worker that copies through stages
+inline constexpr size_t kParameterBytes = 4096;   // of every architecture and driver
+inline constexpr uint32_t kPlanPointers = 5;      // that SimplePlan takes (simple_step.cuh)
+inline constexpr uint32_t kHandoverPointers = 2;  // that Handover takes (handover.cuh)
+inline constexpr uint32_t kCopyStages = 8;        // of a worker that copies through stages
 // Of a reduction that pulls, or whose result is put: one of more ranks does neither.
 inline constexpr uint32_t kMaxReductionOperands = 8;
 /// Shared memory that a program may have in a CTA; the most that there may be with stages

@@ -225,6 +225,9 @@ __device__ __forceinline__ T load_shared(const std::byte* address) {
   }
   return value;
 }
+__device__ __forceinline__ void store_shared(std::byte* address, uint64_t value) {
+  asm volatile("st.shared.u64 [%0], %1;" ::"r"(shared_address(address)), "l"(value) : "memory");
+}
 __device__ __forceinline__ void store_vec16(std::byte* address, Vec16 vec16) {
   asm volatile("st.global.v2.u64 [%0], {%1, %2};" ::"l"(address), "l"(vec16.half[0]),
                "l"(vec16.half[1])

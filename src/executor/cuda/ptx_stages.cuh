@@ -30,6 +30,10 @@ __device__ __forceinline__ void init_stage_barrier(uint64_t* barrier, uint32_t a
                "r"(arrivals)
                : "memory");
 }
+/// The barrier may be initialised again. No thread uses it.
+__device__ __forceinline__ void invalidate_stage_barrier(uint64_t* barrier) {
+  asm volatile("mbarrier.inval.shared::cta.b64 [%0];" ::"r"(shared_address(barrier)) : "memory");
+}
 /// Orders the inits of barriers before the bulk copies that the calling thread starts from now on.
 /// (A barrier of the warp orders them before all else.)
 __device__ __forceinline__ void fence_stage_barriers() {
@@ -86,6 +90,11 @@ __device__ __forceinline__ void arrive(uint64_t* barrier) {
 /// spaces, this would be a fence of the whole GPU too, a microsecond.)
 __device__ __forceinline__ void fence_bulk() {
   if constexpr (kHasBulkCopies) asm volatile("fence.proxy.async.global;" ::: "memory");
+}
+/// Orders the calling thread's stores to shared memory before bulk copies from there, which are
+/// started by whoever learns of them by a barrier.
+__device__ __forceinline__ void fence_bulk_of_shared() {
+  if constexpr (kHasBulkCopies) asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 /// Starts a load of `bytes` bytes, which may be none. The barrier's last phase is over. Releases
 /// what the thread has written to those who wait for the load.

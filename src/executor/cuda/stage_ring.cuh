@@ -30,9 +30,12 @@ struct Crew {
   }
 };
 
-/// `kStages`: how many, or 0: as many as the area says.
-template <uint32_t kStages, bool kByWarp>
+/// `kStages`: how many, or 0: as many as the area says. `kIsShifted`, of a thread: other warps
+/// shift what a stage holds between its load and its store (stage_shift.cuh).
+template <uint32_t kStages, bool kByWarp, bool kIsShifted = false>
 class StageRing : public Crew<kByWarp> {
+  static_assert(!kByWarp || !kIsShifted);
+
  public:
   using Crew<kByWarp>::leads;
 
@@ -64,10 +67,16 @@ class StageRing : public Crew<kByWarp> {
       const uint32_t arrivals = ptx::has_bulk_copies() ? operands_ : kWarp + 1;
       for (uint32_t s = 0; s < stages(); ++s) {
         ptx::init_stage_barrier(&stage(s).barrier, arrivals);
+        if constexpr (kIsShifted) ptx::init_stage_barrier(shifted_barrier(s), /*arrivals=*/1);
       }
       ptx::fence_stage_barriers();
     }
     this->barrier();
+  }
+  /// For a ring that a thread has started whose stages were not shifted, with nothing pending: it
+  /// is to be started anew.
+  __device__ __forceinline__ void invalidate() {
+    for (uint32_t s = 0; s < kStages; ++s) ptx::invalidate_stage_barrier(&stage(s).barrier);
   }
   /// Where the ring is, with nothing pending, for another crew that goes on there; not 0.
   __device__ __forceinline__ uint32_t position() const { return 1 + turn_ * stages() + first_; }
@@ -133,7 +142,7 @@ class StageRing : public Crew<kByWarp> {
       at = first.at;
       bytes = first.bytes;
     }
-    ptx::await_stage(&first.barrier, turn_);
+    ptx::await_stage(filled_barrier(first_), turn_);
     if constexpr (kByWarp) {
       at = first.at;
       bytes = first.bytes;
@@ -164,13 +173,46 @@ class StageRing : public Crew<kByWarp> {
   }
   /// Waits for the loads of all stages that will not be drained.
   __device__ __forceinline__ void abandon() {
-    for (; pending_ != 0; pass_first()) ptx::await_stage(&stage(first_).barrier, turn_);
+    for (; pending_ != 0; pass_first()) ptx::await_stage(filled_barrier(first_), turn_);
+  }
+  /// With nothing pending, and all stores complete: there are no more stages for the warps that
+  /// shift, of which each waits for one of the next.
+  __device__ __forceinline__ void end(uint32_t shifting_warps) {
+    static_assert(kIsShifted);
+    for (uint32_t i = 0; i < shifting_warps; ++i) {
+      Stage& next = stage(place_of(first_ + i));
+      next.bytes = kNoTile;
+      ptx::arrive(&next.barrier);
+    }
+  }
+
+  // ---- by the warps that shift (stage_shift.cuh), a stage each
+
+  /// By all threads of a warp: waits until stage s is full, in its turn of this parity. (One of
+  /// them looks: the looks of all would take the time of the thread that drives the copy.)
+  __device__ __forceinline__ void await_loaded(uint32_t s, uint32_t turn) const {
+    if (ptx::thread() % kWarp == 0) ptx::await_stage(&stage(s).barrier, turn);
+    ptx::barrier_warp();
+  }
+  __device__ __forceinline__ bool is_end(uint32_t s) const { return stage(s).bytes == kNoTile; }
+  __device__ __forceinline__ uint32_t bytes_in(uint32_t s) const {
+    return stage(s).bytes & ~kLastTile;
+  }
+  __device__ __forceinline__ std::byte* memory_of(uint32_t s) const {
+    return memory_ + s * operands_ * area_.stage_bytes;
+  }
+  /// By all threads of a warp, once it has stored to the stage what it has to: bulk copies read it.
+  __device__ __forceinline__ void leave_shifted(uint32_t s) const {
+    ptx::fence_bulk_of_shared();
+    ptx::barrier_warp();
+    if (ptx::thread() % kWarp == 0) ptx::arrive(shifted_barrier(s));
   }
 
  private:
   static constexpr uint32_t kBeingStored = 3;
   static constexpr uint32_t kLag = 4;
   static constexpr uint32_t kLastTile = 1;  // of Stage::bytes
+  static constexpr uint32_t kNoTile = 2;    // the same
   static_assert(kByWarp || kStages > kBeingStored);
   static_assert((kStages & (kStages - 1)) == 0, "remainders by it cost one instruction");
   static_assert(kLag < 32, "bits of ended_");
@@ -181,8 +223,14 @@ class StageRing : public Crew<kByWarp> {
     return behind < stages() ? behind : behind - stages();
   }
   __device__ __forceinline__ Stage& stage(uint32_t s) const { return states_[s]; }
-  __device__ __forceinline__ std::byte* memory_of(uint32_t s) const {
-    return memory_ + s * operands_ * area_.stage_bytes;
+  /// Behind what a stage holds that is to be shifted: it ends a line earlier (CopyWorker).
+  __device__ __forceinline__ uint64_t* shifted_barrier(uint32_t s) const {
+    return reinterpret_cast<uint64_t*>(memory_of(s) + bytes()) - 1;
+  }
+  /// Whose phases are over when a stage may be drained.
+  __device__ __forceinline__ uint64_t* filled_barrier(uint32_t s) const {
+    if constexpr (kIsShifted) return shifted_barrier(s);
+    return &stage(s).barrier;
   }
   __device__ __forceinline__ void pass_first() {
     --pending_;

@@ -43,13 +43,13 @@ struct Tables {
   StagedReduction reduction;
 };
 
-/// Shared slot addresses that an instruction of the worker needs.
+/// Shared slot addresses that an instruction of the worker needs, with what stands behind them.
 uint32_t most_pointers(const Program& program, const CompactWorker& worker) {
   uint32_t most = 0;
   for (uint32_t i = worker.first; i < uint32_t{worker.first} + worker.count; ++i) {
     const CompactInstruction& instruction = program.instructions[i];
-    most = std::max(
-        most, kPlanPointers + 1 + uint32_t{instruction.receive_count} + instruction.send_count);
+    most = std::max(most, kPlanPointers + kHandoverPointers + uint32_t{instruction.receive_count} +
+                              instruction.send_count);
   }
   return most;
 }

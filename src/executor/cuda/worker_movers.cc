@@ -26,7 +26,7 @@ uint32_t warps_of_copy_within(const Launch& launch, const CompactWorker& worker)
   if (width == advertisement::kAlignment) return kWarpsOfCopyWithin;
   const CompactInstruction& copy = launch.program->instructions[worker.first];
   const int apart = std::abs(int{copy.source_block} - int{copy.target_block});
-  return apart * width % advertisement::kAlignment == 0 ? 1 : kWarpsOfSend;
+  return apart * width % advertisement::kAlignment == 0 ? 1 : kWarpsOfShiftedCopyWithin;
 }
 
 }  // namespace

@@ -16,10 +16,11 @@ namespace niccolite::executor::cuda {
 uint8_t stride_width(const Launch& launch, size_t work);
 
 /// The warps that a worker which bulk copies serve has at most: that of the thread that drives
-/// them, and those that take over where source and target are not aligned alike (kernel.cuh:
-/// run_copy()).
+/// them, and those that shift what it moves where source and target are not aligned alike
+/// (stage_shift.cuh).
 inline constexpr uint32_t kWarpsOfPassingOn = 2;
 inline constexpr uint32_t kWarpsOfCopyWithin = 4;
+inline constexpr uint32_t kWarpsOfShiftedCopyWithin = 5;
 inline constexpr uint32_t kWarpsOfSend = 8;
 
 /// By worker.
