@@ -91,7 +91,8 @@ bool suits_staged_copies(const KernelLaunch& launch) {
   return std::all_of(tasks, tasks + launch.header().nworks, [&](const WorkTask& task) {
     const uint64_t bytes = task.partition.channel_stride * launch.header().element_bytes;
     return task.width == 16 ||
-           (launch.has_advertisements && (task.stride_width == 16 || bytes >= kLongEnoughToShift));
+           (launch.has_advertisements &&
+            (task.stride_width == 16 || (!launch.passes_on && bytes >= kLongEnoughToShift)));
   });
 }
 
@@ -153,6 +154,10 @@ Result<KernelLaunch> prepare(const Launch& launch, Specialisation specialisation
     (program.ports[port].is_send ? result.advertises_input : result.advertises_output) = true;
   }
   result.has_staged_copies = params.has_staged_copies;
+  result.passes_on =
+      std::ranges::any_of(program.instructions, [](const CompactInstruction& instruction) {
+        return instruction.receive_count != 0 && instruction.send_count != 0;
+      });
   result.has_advertisements = params.has_advertisements;
   if (params.bytes.size() <= sizeof(LaunchArgs::tables) - header.params_at) {
     result.end_tables(header.params_at, params.bytes.data(), params.bytes.size());

@@ -79,6 +79,7 @@ struct KernelLaunch {
   uint32_t list_works_at = 0;  // of lists: where in tables() the works begin,
   uint32_t list_works = 0;     // and how many there are
   bool has_staged_copies = false;
+  bool passes_on = false;  // an instruction sends what it receives
   bool has_advertisements =
       false;  // connections that may make or take them (protocol/advertisement.h)
   // This rank may have to advertise its users' outputs, or inputs, to peers that see them by their
@@ -142,8 +143,8 @@ void set_advertisements(KernelLaunch& launch, Function&& is_open) {
 }
 /// Do the buffers that were set last suit staged copies? Those do whose blocks are aligned to 16
 /// bytes; and those that begin elsewhere, if they may go direct and have strides that are aligned,
-/// so that they are likely to be aligned alike on all ranks, or else are long (stage_shift.cuh).
-/// The threads of many warps are faster with all others.
+/// so that they are likely to be aligned alike on all ranks, or else are long and nobody's
+/// to pass on (stage_shift.cuh). The threads of many warps are faster with all others.
 bool suits_staged_copies(const KernelLaunch& launch);
 
 }  // namespace niccolite::executor::cuda

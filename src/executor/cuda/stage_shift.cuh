@@ -9,8 +9,8 @@
 //   thread (copy_worker.cuh)   bulk load --> stage full            stage shifted --> bulk store
 //   a warp                                   stage full --> shift, stage shifted
 //
-// A warp shifts a stage alone, and others those behind it at the same time: what it waits for, and
-// its fence, take longer than its loads and stores.
+// A warp shifts a stage alone, and others those behind it at the same time: all of them together on
+// one stage would wait for each other longer than they load and store.
 //
 // Threads' own stores over a link move 11 GB/s a CTA, and bulk copies 15 and more
 // (docs/design/0074).
