@@ -173,8 +173,9 @@ TEST_P(EmulatedDirectPut, TakesNoSlotsWhereverBuffersBegin) {
   }
 }
 
-// Where a worker has several warps, those that do not drive bulk copies take over together, to
-// peers' buffers and to slots.
+// Where a worker has several warps, those that do not drive bulk copies shift what these move, to
+// peers' buffers and to slots, or take over together where destinations are aligned differently.
+// What is shifted goes by tiles that CTAs share; what threads move does not.
 TEST_P(EmulatedDirectPut, WarpsTakeOverWhereEndsAreNotAlignedAlike) {
   for (const Case& c : kCases) {
     for (const bool is_large : {false, true}) {
@@ -190,8 +191,15 @@ TEST_P(EmulatedDirectPut, WarpsTakeOverWhereEndsAreNotAlignedAlike) {
           auto launches =
               cluster.launches({.count = count, .type = DataType::Uint8}, operands.addresses());
           for (Launch& launch : launches) launch.threads = 512;
+          const uint64_t before = emulation::fetch_adds();
           ASSERT_TRUE(run(cluster, std::move(launches), ~0u, 80'000'000, Staging::All, reachable));
           ASSERT_NO_FATAL_FAILURE(operands.check());
+          const bool has_one_destination = c.collective == Collective::AllToAll ||
+                                           c.collective == Collective::Gather ||
+                                           c.collective == Collective::Scatter;
+          if (GetParam() && is_large && reachable != 0 && has_one_destination) {
+            EXPECT_NE(emulation::fetch_adds(), before);
+          }
         }
       }
       expect_tile_counters_reset(cluster);
@@ -199,6 +207,26 @@ TEST_P(EmulatedDirectPut, WarpsTakeOverWhereEndsAreNotAlignedAlike) {
       EXPECT_TRUE(cluster.counters_consistent(/*has_advertisements=*/true));
     }
   }
+}
+
+// Of blocks of odd strides those that are long, and that nobody passes on.
+TEST(StagedCopies, SuitOddStridesOfLongBlocks) {
+  const auto suits = [](const char* algorithm, uint64_t count) {
+    Cluster cluster = cluster_of(Collective::AllGather, algorithm, 2, kLarge);
+    const Operands operands(cluster.schedule(), DataType::Uint8, {count}, {});
+    auto launches =
+        cluster.launches({.count = count, .type = DataType::Uint8}, operands.addresses());
+    launches[0].control_device = &cluster.control;
+    launches[0].threads = 512;
+    return executor::cuda::suits_staged_copies(
+        executor::cuda::prepare(launches[0], executor::cuda::Specialisation::Off).take());
+  };
+  constexpr uint64_t kLong = 3 * (2 << 20);  // a channel's part, three times
+  EXPECT_TRUE(suits("direct_workers", 3 * 81920));
+  EXPECT_FALSE(suits("direct_workers", 3 * 81920 + 1));
+  EXPECT_TRUE(suits("direct_workers", kLong + 1));
+  EXPECT_TRUE(suits("ring", kLong));
+  EXPECT_FALSE(suits("ring", kLong + 1));
 }
 
 // Through slots, by stages and by threads, also what is passed on.
