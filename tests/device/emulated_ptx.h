@@ -196,7 +196,6 @@ inline void init_stage_barrier(uint64_t* barrier, uint32_t arrivals) {
   emulation::init_stage_barrier(barrier, arrivals);
 }
 inline void invalidate_stage_barrier(uint64_t*) {}
-inline void fence_stage_barriers() {}
 inline void fence_bulk_of_shared() {}
 inline void await_stage(uint64_t* barrier, uint32_t parity) {
   emulation::await_stage(barrier, parity);

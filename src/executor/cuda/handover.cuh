@@ -2,8 +2,7 @@
 // (copy_worker.cuh), which wait for it from the start: nothing, in most launches.
 #pragma once
 
-#include "executor/cuda/launch_args.h"
-#include "executor/cuda/ptx.cuh"
+#include "executor/cuda/stage_ring.cuh"
 
 namespace niccolite::executor::cuda {
 
@@ -26,10 +25,9 @@ struct Handover {
     left = what;
     ptx::arrive(&barrier);
   }
-  /// By all threads of a warp, of which one looks.
+  /// By all threads of a warp.
   __device__ __forceinline__ uint64_t await() {
-    if (ptx::thread() % kWarp == 0) ptx::await_stage(&barrier, /*parity=*/0);
-    ptx::barrier_warp();
+    await_stage_together(&barrier, /*parity=*/0);
     return left;
   }
 

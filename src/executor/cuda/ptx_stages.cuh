@@ -34,11 +34,6 @@ __device__ __forceinline__ void init_stage_barrier(uint64_t* barrier, uint32_t a
 __device__ __forceinline__ void invalidate_stage_barrier(uint64_t* barrier) {
   asm volatile("mbarrier.inval.shared::cta.b64 [%0];" ::"r"(shared_address(barrier)) : "memory");
 }
-/// Orders the inits of barriers before the bulk copies that the calling thread starts from now on.
-/// (A barrier of the warp orders them before all else.)
-__device__ __forceinline__ void fence_stage_barriers() {
-  if constexpr (kHasBulkCopies) asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
 /// Waits until the barrier's phase of this parity is over: its loads have arrived. Acquires.
 __device__ __forceinline__ void await_stage(uint64_t* barrier, uint32_t parity) {
   uint32_t done = 0;
@@ -91,8 +86,9 @@ __device__ __forceinline__ void arrive(uint64_t* barrier) {
 __device__ __forceinline__ void fence_bulk() {
   if constexpr (kHasBulkCopies) asm volatile("fence.proxy.async.global;" ::: "memory");
 }
-/// Orders the calling thread's stores to shared memory before bulk copies from there, which are
-/// started by whoever learns of them by a barrier.
+/// Orders the calling thread's stores to shared memory, inits of barriers among them, before the
+/// bulk copies that it starts from now on, or whoever learns of the stores by a barrier. (A barrier
+/// of the warp orders inits before all else.)
 __device__ __forceinline__ void fence_bulk_of_shared() {
   if constexpr (kHasBulkCopies) asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }

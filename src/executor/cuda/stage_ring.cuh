@@ -30,6 +30,13 @@ struct Crew {
   }
 };
 
+/// By all threads of a warp, of which one looks: the looks of all would take the time of the thread
+/// that drives a copy.
+__device__ __forceinline__ void await_stage_together(uint64_t* barrier, uint32_t parity) {
+  if (Crew<true>::leads()) ptx::await_stage(barrier, parity);
+  ptx::barrier_warp();
+}
+
 /// `kStages`: how many, or 0: as many as the area says. `kIsShifted`, of a thread: other warps
 /// shift what a stage holds between its load and its store (stage_shift.cuh).
 template <uint32_t kStages, bool kByWarp, bool kIsShifted = false>
@@ -69,7 +76,7 @@ class StageRing : public Crew<kByWarp> {
         ptx::init_stage_barrier(&stage(s).barrier, arrivals);
         if constexpr (kIsShifted) ptx::init_stage_barrier(shifted_barrier(s), /*arrivals=*/1);
       }
-      ptx::fence_stage_barriers();
+      ptx::fence_bulk_of_shared();
     }
     this->barrier();
   }
@@ -188,11 +195,9 @@ class StageRing : public Crew<kByWarp> {
 
   // ---- by the warps that shift (stage_shift.cuh), a stage each
 
-  /// By all threads of a warp: waits until stage s is full, in its turn of this parity. (One of
-  /// them looks: the looks of all would take the time of the thread that drives the copy.)
+  /// By all threads of a warp: waits until stage s is full, in its turn of this parity.
   __device__ __forceinline__ void await_loaded(uint32_t s, uint32_t turn) const {
-    if (ptx::thread() % kWarp == 0) ptx::await_stage(&stage(s).barrier, turn);
-    ptx::barrier_warp();
+    await_stage_together(&stage(s).barrier, turn);
   }
   __device__ __forceinline__ bool is_end(uint32_t s) const { return stage(s).bytes == kNoTile; }
   __device__ __forceinline__ uint32_t bytes_in(uint32_t s) const {
@@ -205,7 +210,7 @@ class StageRing : public Crew<kByWarp> {
   __device__ __forceinline__ void leave_shifted(uint32_t s) const {
     ptx::fence_bulk_of_shared();
     ptx::barrier_warp();
-    if (ptx::thread() % kWarp == 0) ptx::arrive(shifted_barrier(s));
+    if (Crew<true>::leads()) ptx::arrive(shifted_barrier(s));
   }
 
  private:
