@@ -1,7 +1,7 @@
 // What is left of raw sockets: two processes, which NCCL_HOSTID makes two machines, move data by
 // plain TCP and then by the library, in turns, over the same interface.
 //
-//   bench/sockets [rounds]      prints a table: sizes, raw and the library's times and ratios
+//   bench/sockets [rounds [bytes...]]   prints a table: sizes, raw and the library's times, ratios
 //
 // Raw: blocking sockets, one connection each way, a thread for each direction; the time of a
 // "swap" is that until both sides have all of the other's bytes. The library: ncclSend and
@@ -177,11 +177,11 @@ Times reduce_by_library(const Pair& pair, const Library& library, size_t bytes, 
   });
 }
 
-constexpr size_t kSizes[] = {8,       256,     8 << 10,  64 << 10, 512 << 10,
-                             4 << 20, 8 << 20, 16 << 20, 32 << 20, 64 << 20};
-constexpr size_t kMost = 64 << 20;
+const std::vector<size_t> kSizes = {8,       256,     8 << 10,  64 << 10, 512 << 10,
+                                    4 << 20, 8 << 20, 16 << 20, 32 << 20, 64 << 20};
 
-void run(int rank, int control, int rounds) {
+void run(int rank, int control, int rounds, const std::vector<size_t>& sizes) {
+  const size_t most = *std::max_element(sizes.begin(), sizes.end());
   setenv("NCCL_HOSTID", rank == 0 ? "first" : "second", 1);
   const Pair pair{rank, control, tcp_to_peer(rank, control)};
   ncclUniqueId id;
@@ -194,8 +194,8 @@ void run(int rank, int control, int rounds) {
   Library library{};
   CUDA(cudaSetDevice(rank));
   CUDA(cudaStreamCreate(&library.stream));
-  CUDA(cudaMalloc(&library.out, kMost));
-  CUDA(cudaMalloc(&library.in, kMost));
+  CUDA(cudaMalloc(&library.out, most));
+  CUDA(cudaMalloc(&library.in, most));
   NCCL(ncclCommInitRank(&library.comm, 2, id, rank));
   const auto middle = [](std::vector<double>& times) {
     std::sort(times.begin(), times.end());
@@ -213,7 +213,7 @@ void run(int rank, int control, int rounds) {
         "%10s %10s %10s %10s %10s %10s %10s %8s %8s %14s\n",
         one_way, middle(by_epoll), "bytes", "raw us", "cpu us", "swap us", "cpu us", "reduce us",
         "cpu us", "raw/swap", "of cpu", "reduce/one way");
-  for (const size_t bytes : kSizes) {
+  for (const size_t bytes : sizes) {
     const int repeats = bytes <= 4096 ? 2000 : bytes <= (1 << 20) ? 200 : 20;
     struct Column {
       std::vector<double> times, processor;
@@ -247,11 +247,15 @@ void run(int rank, int control, int rounds) {
 
 int main(int argc, char** argv) {
   const int rounds = argc > 1 ? std::atoi(argv[1]) : 3;
+  std::vector<size_t> sizes;
+  for (int i = 2; i < argc; ++i) sizes.push_back(std::strtoull(argv[i], nullptr, 10));
+  if (sizes.empty()) sizes = kSizes;
+  require(rounds > 0 && *std::min_element(sizes.begin(), sizes.end()) > 0, "reading the numbers");
   int ends[2];
   require(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0, "socketpair");
   const pid_t child = fork();
   require(child >= 0, "fork");
-  run(child == 0 ? 1 : 0, ends[child == 0 ? 1 : 0], rounds);
+  run(child == 0 ? 1 : 0, ends[child == 0 ? 1 : 0], rounds, sizes);
   if (child == 0) return 0;
   int status = 0;
   waitpid(child, &status, 0);

@@ -89,10 +89,11 @@ Status EventLoop::share() {
 void EventLoop::serve_shared() {
   std::array<epoll_event, 16> events;  // who has more is ready again
   const int count = epoll_wait(shared_.get(), events.data(), static_cast<int>(events.size()), 0);
-  for (int i = 0; i < count; ++i) {
-    const epoll_event event = events[static_cast<size_t>(i)];
-    call(event.data.u64, event.events);
-  }
+  serve_shared(std::span<const epoll_event>(events).first(static_cast<size_t>(std::max(count, 0))));
+}
+
+void EventLoop::serve_shared(std::span<const epoll_event> ready) {
+  for (const epoll_event event : ready) call(event.data.u64, event.events);
 }
 
 void EventLoop::leave_shared(bool to_others) {

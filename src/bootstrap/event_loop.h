@@ -61,7 +61,7 @@ class EventLoop {
 
   /// Before run(): there may be shared watches.
   Status share();
-  /// Readable when there is something to do for a shared watch.
+  /// An epoll of the shared watches. What others add to it under number 0 is left alone.
   int shared_descriptor() const { return shared_.get(); }
   /// Calls `use`, when no callback runs; none begins meanwhile.
   template <typename Use>
@@ -90,6 +90,9 @@ class EventLoop {
   void on_return(std::function<void()> tell) { on_return_ = std::move(tell); }
   /// Runs the callbacks of the shared watches that have something to do, without waiting.
   void serve_shared();
+  /// Those that the caller has found there itself, before it had the loop: what is no longer ready
+  /// is called in vain, and what is no longer watched is not called.
+  void serve_shared(std::span<const epoll_event> ready);
   /// Whether the loop's own thread leaves them to others. Callbacks of the poller and borrowers.
   void leave_shared(bool to_others);
 

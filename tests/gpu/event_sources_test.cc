@@ -1,5 +1,6 @@
 // Sources of events: what kernels of virtual GPUs wait for from outside.
 #include <gtest/gtest.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -9,6 +10,7 @@
 #include <iterator>
 #include <thread>
 
+#include "base/epoll.h"
 #include "base/fd.h"
 #include "base/wait.h"
 #include "gpu/virtual/driver.h"
@@ -20,10 +22,15 @@ namespace {
 
 VirtualMachine& machine() { return *open(kInterfaceVersion); }
 
-// Numbers that come by an eventfd.
+// Numbers that come by an eventfd, which the workers wait for itself, or by an epoll that has it.
 class Numbers final : public EventSource {
  public:
-  Numbers() : fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE)) {
+  static constexpr uint64_t kNumber = 7;
+  explicit Numbers(bool in_epoll) : fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE)) {
+    if (in_epoll) {
+      epoll_ = Fd(epoll_create1(EPOLL_CLOEXEC));
+      EXPECT_TRUE(epoll_control(epoll_, EPOLL_CTL_ADD, fd_.get(), EPOLLIN, kNumber));
+    }
     EXPECT_TRUE(machine().attach(*this).is_ok());
   }
   ~Numbers() { machine().detach(*this); }
@@ -31,9 +38,11 @@ class Numbers final : public EventSource {
     const uint64_t one = 1;
     ASSERT_EQ(write(fd_.get(), &one, sizeof one), ssize_t{sizeof one});
   }
-  int descriptor() const override { return fd_.get(); }
-  bool serve() override {
+  int descriptor() const override { return epoll_.valid() ? epoll_.get() : fd_.get(); }
+  void before_wait() override { EXPECT_TRUE(is_served); }
+  bool serve(std::span<const epoll_event> ready) override {
     EXPECT_TRUE(is_served);
+    for (const epoll_event event : ready) EXPECT_EQ(event.data.u64, kNumber);
     ++served;
     if (is_held) return false;
     uint64_t one;
@@ -50,6 +59,7 @@ class Numbers final : public EventSource {
 
  private:
   Fd fd_;
+  Fd epoll_;
 };
 
 class WaitingKernel final : public Kernel {
@@ -73,7 +83,7 @@ class WaitingKernel final : public Kernel {
   std::atomic<int>& steps_;
 };
 
-class EventSourcesTest : public testing::Test {
+class EventSourcesTest : public testing::TestWithParam<bool> {
  protected:
   void SetUp() override { stream = machine().create_stream(0).take(); }
   void launch(std::atomic<int>& number, int wanted) {
@@ -93,8 +103,8 @@ class EventSourcesTest : public testing::Test {
   std::atomic<int> steps{0};
 };
 
-TEST_F(EventSourcesTest, AreServedForKernelsThatNobodyWaitsFor) {
-  Numbers numbers;
+TEST_P(EventSourcesTest, AreServedForKernelsThatNobodyWaitsFor) {
+  Numbers numbers{GetParam()};
   for (int i = 1; i <= 200; ++i) {
     launch(numbers.arrived, i);
     if (i % 2 == 0) await([&] { return numbers.is_served.load(); });
@@ -105,8 +115,8 @@ TEST_F(EventSourcesTest, AreServedForKernelsThatNobodyWaitsFor) {
 }
 
 // Most of these are stepped by this thread alone.
-TEST_F(EventSourcesTest, AreServedByWhoWaitsForTheKernel) {
-  Numbers numbers;
+TEST_P(EventSourcesTest, AreServedByWhoWaitsForTheKernel) {
+  Numbers numbers{GetParam()};
   std::thread sender([&] {
     for (int i = 1; i <= 1000; ++i) {
       await([&] { return steps > 0; });
@@ -124,7 +134,7 @@ TEST_F(EventSourcesTest, AreServedByWhoWaitsForTheKernel) {
 }
 
 // Who waits may hold a lock that others' operations take when they end.
-TEST_F(EventSourcesTest, AreNoReasonToStepWhatOthersWaitFor) {
+TEST_P(EventSourcesTest, AreNoReasonToStepWhatOthersWaitFor) {
   struct Stepped final : Kernel {
     struct Once final : Task {
       explicit Once(Stepped& of) : kernel(of) {}
@@ -137,7 +147,7 @@ TEST_F(EventSourcesTest, AreNoReasonToStepWhatOthersWaitFor) {
     std::unique_ptr<Task> start() override { return std::make_unique<Once>(*this); }
     std::thread::id by;
   };
-  Numbers numbers;
+  Numbers numbers{GetParam()};
   Stream other = machine().create_stream(0).take();
   const auto kernel = std::make_shared<Stepped>();
   const std::thread::id waiter = std::this_thread::get_id();
@@ -157,8 +167,8 @@ TEST_F(EventSourcesTest, AreNoReasonToStepWhatOthersWaitFor) {
 }
 
 // Who has always waited for its operations, and then does not, finds them run all the same.
-TEST_F(EventSourcesTest, RunWhatTheThreadThatSubmitsDoesNotWaitFor) {
-  Numbers numbers;
+TEST_P(EventSourcesTest, RunWhatTheThreadThatSubmitsDoesNotWaitFor) {
+  Numbers numbers{GetParam()};
   std::atomic<int> there{1};
   for (int repetition = 0; repetition < 50; ++repetition) {
     for (int i = 0; i < 20; ++i) {
@@ -172,8 +182,8 @@ TEST_F(EventSourcesTest, RunWhatTheThreadThatSubmitsDoesNotWaitFor) {
   ASSERT_TRUE(synchronize().is_ok());
 }
 
-TEST_F(EventSourcesTest, EndTheWaitForWhatAnotherThreadHasDone) {
-  Numbers numbers;
+TEST_P(EventSourcesTest, EndTheWaitForWhatAnotherThreadHasDone) {
+  Numbers numbers{GetParam()};
   std::atomic<int> other{0};
   for (int i = 1; i <= 100; ++i) {
     launch(other, i);
@@ -186,8 +196,8 @@ TEST_F(EventSourcesTest, EndTheWaitForWhatAnotherThreadHasDone) {
 
 // A thread that polls steps its kernel as often as it can; one that is woken looks once a
 // millisecond whether it was aborted.
-TEST_F(EventSourcesTest, LetWaitingKernelsSleep) {
-  Numbers numbers;
+TEST_P(EventSourcesTest, LetWaitingKernelsSleep) {
+  Numbers numbers{GetParam()};
   launch(numbers.arrived, 1);
   await([&] { return numbers.is_served.load(); });
   steps = 0;
@@ -200,9 +210,9 @@ TEST_F(EventSourcesTest, LetWaitingKernelsSleep) {
   ASSERT_TRUE(synchronize().is_ok());
 }
 
-TEST_F(EventSourcesTest, AreServedWhileAnotherIsInOthersHands) {
-  Numbers held;
-  Numbers numbers;
+TEST_P(EventSourcesTest, AreServedWhileAnotherIsInOthersHands) {
+  Numbers held{GetParam()};
+  Numbers numbers{GetParam()};
   std::atomic<int> other{0};
   for (int i = 1; i <= 100; ++i) {
     held.is_held = true;
@@ -222,8 +232,8 @@ TEST_F(EventSourcesTest, AreServedWhileAnotherIsInOthersHands) {
 }
 
 // The wait for the others does not end because of it.
-TEST_F(EventSourcesTest, SleepThoughAnotherIsInOthersHands) {
-  Numbers held;
+TEST_P(EventSourcesTest, SleepThoughAnotherIsInOthersHands) {
+  Numbers held{GetParam()};
   held.is_held = true;
   held.send();
   launch(held.arrived, 1);
@@ -239,11 +249,11 @@ TEST_F(EventSourcesTest, SleepThoughAnotherIsInOthersHands) {
   ASSERT_TRUE(synchronize().is_ok());
 }
 
-TEST_F(EventSourcesTest, MayComeAndGoWhileKernelsWait) {
+TEST_P(EventSourcesTest, MayComeAndGoWhileKernelsWait) {
   std::atomic<int> other{0};
   launch(other, 1);
   for (int i = 0; i < 200; ++i) {
-    Numbers numbers;
+    Numbers numbers{GetParam()};
     if (i % 10 == 0) await([&] { return numbers.is_served.load(); });
     numbers.send();
   }
@@ -258,13 +268,13 @@ int open_files() {
 }
 
 // Also if somebody waits for them at that moment.
-TEST_F(EventSourcesTest, LeaveNoDescriptorBehind) {
+TEST_P(EventSourcesTest, LeaveNoDescriptorBehind) {
   std::atomic<int> other{0};
   launch(other, 1);
   const int files = open_files();
   for (int i = 0; i < 200; ++i) {
     {
-      Numbers numbers;
+      Numbers numbers{GetParam()};
       if (i % 2 == 0) await([&] { return numbers.is_served.load(); });
       if (i % 4 == 0) await([&, before = steps.load()] { return steps > before; });
     }
@@ -279,7 +289,8 @@ TEST_F(EventSourcesTest, LeaveNoDescriptorBehind) {
 TEST(WaitForSources, IsNotBegunWhereOneThatWasLeftOutHasBeenServed) {
   struct Held final : EventSource {
     int descriptor() const override { return fd.get(); }
-    bool serve() override { return !is_held; }
+    void before_wait() override {}
+    bool serve(std::span<const epoll_event>) override { return !is_held; }
     void begin_serving() override {}
     void end_serving() override {}
     Fd fd{eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK)};  // readable
@@ -313,7 +324,8 @@ TEST(WaitForSources, IsNotBegunWhereOneThatWasLeftOutHasBeenServed) {
 TEST(WaitForSources, EndsForGoodWithTheLastSource) {
   struct Last final : EventSource {
     int descriptor() const override { return fd.get(); }
-    bool serve() override { return true; }
+    void before_wait() override {}
+    bool serve(std::span<const epoll_event>) override { return true; }
     void begin_serving() override {}
     void end_serving() override { has_gone = true; }  // under the lock, while detach() goes on
     Fd fd{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
@@ -343,7 +355,7 @@ TEST(WaitForSources, EndsForGoodWithTheLastSource) {
 }
 
 // What wakes, and what goes and comes, beside a kernel that waits: under tsan.
-TEST_F(EventSourcesTest, MayGoWhileOthersWakeTheWorkers) {
+TEST_P(EventSourcesTest, MayGoWhileOthersWakeTheWorkers) {
   std::atomic<int> other{0};
   std::atomic<bool> is_over{false};
   launch(other, 1);
@@ -351,14 +363,80 @@ TEST_F(EventSourcesTest, MayGoWhileOthersWakeTheWorkers) {
     while (!is_over) machine().wake();
   });
   for (int i = 0; i < 200; ++i) {
-    Numbers numbers;
-    Numbers more;
+    Numbers numbers{GetParam()};
+    Numbers more{GetParam()};
     if (i % 4 == 0) await([&] { return more.is_served.load(); });
   }
   is_over = true;
   waker.join();
   other = 1;
   ASSERT_TRUE(synchronize().is_ok());
+}
+
+INSTANTIATE_TEST_SUITE_P(, EventSourcesTest, testing::Bool(), [](const auto& in_epoll) {
+  return std::string(in_epoll.param ? "InAnEpoll" : "ByItself");
+});
+
+// The source's own thread waits for the epoll, too, while nobody serves.
+TEST(WakesOfSources, AreNotLeftInTheEpollOfTheOnlyOne) {
+  struct Alone final : EventSource {
+    int descriptor() const override { return fd.get(); }
+    void before_wait() override {}
+    bool serve(std::span<const epoll_event>) override { return true; }
+    void begin_serving() override {}
+    void end_serving() override {}
+    bool is_readable() const {
+      epoll_event event;
+      return epoll_wait(fd.get(), &event, 1, 0) == 1;
+    }
+    Fd fd{epoll_create1(EPOLL_CLOEXEC)};
+  };
+  EventSources sources;
+  Alone alone;
+  ASSERT_TRUE(sources.attach(alone).is_ok());
+  const auto wake = [&] { std::thread([&] { sources.wake(); }).join(); };  // who serves does not
+  sources.begin();
+  wake();
+  EXPECT_TRUE(alone.is_readable());
+  EXPECT_TRUE(sources.wait(std::chrono::seconds(60)));
+  EXPECT_FALSE(alone.is_readable());
+  wake();
+  sources.end();
+  EXPECT_FALSE(alone.is_readable());
+  wake();
+  EXPECT_FALSE(alone.is_readable());
+  sources.detach(alone);
+}
+
+// Whoever waits for the first alone does not see the second's descriptor.
+TEST(WaitForSources, EndsWhereAnotherComes) {
+  struct Silent final : EventSource {
+    int descriptor() const override { return fd.get(); }
+    void before_wait() override { waits = true; }
+    bool serve(std::span<const epoll_event>) override { return true; }
+    void begin_serving() override {}
+    void end_serving() override {}
+    Fd fd{epoll_create1(EPOLL_CLOEXEC)};
+    std::atomic<bool> waits{false};
+  };
+  for (const bool second_goes_first : {false, true}) {
+    EventSources sources;
+    Silent first, second;
+    ASSERT_TRUE(sources.attach(first).is_ok());
+    std::thread poller([&] {
+      sources.begin();
+      EXPECT_TRUE(sources.wait(std::chrono::seconds(60)));
+      EXPECT_TRUE(sources.wait(std::chrono::seconds(60)));  // for both, until somebody wakes
+      sources.end();
+    });
+    while (!first.waits) std::this_thread::yield();
+    ASSERT_TRUE(sources.attach(second).is_ok());
+    while (!second.waits) std::this_thread::yield();
+    sources.wake();
+    poller.join();
+    sources.detach(second_goes_first ? second : first);
+    sources.detach(second_goes_first ? first : second);
+  }
 }
 
 }  // namespace

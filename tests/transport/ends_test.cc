@@ -194,9 +194,9 @@ TEST_F(OutgoingEnd, FreesSlotsInOrderWhenAllPartsAreSent) {
 class IncomingEnd : public testing::Test {
  protected:
   IncomingEnd() { collect(); }
-  std::vector<Frame> collect(bool all = false) {
+  std::vector<Frame> collect(Incoming::Credit which = Incoming::Credit::Half) {
     std::vector<Frame> frames;
-    end->collect(all, [&](const Frame& frame) { frames.push_back(frame); });
+    end->collect(which, [&](const Frame& frame) { frames.push_back(frame); });
     return frames;
   }
   void arrive(const Frame& part) {
@@ -249,7 +249,7 @@ TEST_F(IncomingEnd, GrantsASlotThatIsAskedFor) {
 
 TEST_F(IncomingEnd, GrantsEachSlotWhenAllIsTold) {
   read(1);
-  const std::vector<Frame> frames = collect(/*all=*/true);
+  const std::vector<Frame> frames = collect(Incoming::Credit::All);
   ASSERT_EQ(frames.size(), 1u);
   EXPECT_EQ(frames[0].step, 1u + kShape.depth);
 }
@@ -310,7 +310,7 @@ class Words : public testing::Test {
     return parts;
   }
   void grant() const {
-    in->collect(/*all=*/true,
+    in->collect(Incoming::Credit::All,
                 [&](const Frame& credit) { out->grant(credit.channel, credit.step); });
   }
   void carry(const Part& part) const {
@@ -437,7 +437,7 @@ TEST_F(Words, AreGrantedAsTheyComeWhereTheKernelIsAhead) {
   read(3 * kSmall.depth);
   const auto granted = [&] {
     uint64_t limit = 0;
-    in->collect(/*all=*/true, [&](const Frame& credit) {
+    in->collect(Incoming::Credit::All, [&](const Frame& credit) {
       limit = credit.step;
       out->grant(credit.channel, credit.step);
     });

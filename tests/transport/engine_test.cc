@@ -81,8 +81,10 @@ gpu::virtual_::VirtualMachine& gpus() {
 struct ServedEngine {
   ServedEngine() {
     engine = Engine::create({.workers = &gpus(),
+                             .most_by_kernels = UINT64_MAX,
                              .name = "test",
                              .progress = [] { return false; },
+                             .tell = [this] { told.store(arrived.load()); },
                              .is_finished = [this] { return is_over.load(); }})
                  .take();
     const auto read_all = [this](uint32_t) {
@@ -106,6 +108,7 @@ struct ServedEngine {
 
   Fd socket{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
   std::atomic<int> arrived{0};
+  std::atomic<int> told{0};  // of those, peers
   std::atomic<bool> is_over{false};
   std::unique_ptr<Engine> engine;
 };
@@ -136,6 +139,22 @@ struct AwaitingKernel final : gpu::virtual_::Kernel {
   const int wanted;
   std::atomic<bool> is_done{false};
 };
+
+// What has come moves kernels first; peers hear of it before anybody sleeps.
+TEST(EnginesOfOneProcess, TellBeforeTheyWait) {
+  ServedEngine engine;
+  const gpu::Stream stream = gpus().create_stream(0).take();
+  for (int i = 2; i <= 200; i += 2) {
+    const auto kernel = std::make_shared<AwaitingKernel>(engine.arrived, i);
+    ASSERT_TRUE(gpus().launch(0, stream.handle(), kernel).is_ok());
+    engine.send();  // the kernel waits for another
+    for (const Deadline deadline = Deadline::after(seconds(30)); engine.told < i - 1;
+         std::this_thread::yield())
+      ASSERT_FALSE(deadline.passed()) << "number " << i;
+    engine.send();
+    ASSERT_TRUE(gpus().synchronize_stream(0, stream.handle()).is_ok());
+  }
+}
 
 // As a debugger stops a thread, or the lack of a core.
 TEST(EnginesOfOneProcess, AreServedWhileTheThreadOfOneIsHeldInACallback) {

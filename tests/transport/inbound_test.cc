@@ -63,13 +63,14 @@ class KeptBack : public testing::TestWithParam<uint32_t> {
     ASSERT_EQ(peers[stream].send(pieces).take().bytes, sizeof frame + frame.length);
   }
   /// The next chunk, on one of the streams.
-  void send_chunk(size_t stream) {
+  void send_chunk(size_t stream, uint16_t flags = 0) {
     send(stream, {.kind = FrameKind::Part,
                   .protocol = static_cast<uint8_t>(kKey.protocol),
                   .tag = static_cast<uint16_t>(kKey.tag),
                   .step = sent++,
                   .bytes = kBytes,
-                  .length = kBytes});
+                  .length = kBytes,
+                  .flags = flags});
     const auto has_arrived = [&] {
       const uint64_t tail =
           std::atomic_ref(end->port().control[0].remote).load(std::memory_order_relaxed);
@@ -126,10 +127,13 @@ TEST_P(KeptBack, AreAcknowledgementsOfLessThanHalfTheFifoOverAllStreams) {
   for (uint32_t chunk = 0; chunk + 1 < most; ++chunk) {
     send_chunk(chunk % kStreams);
     inbound.progress();
+    inbound.tell_soon();
     EXPECT_TRUE(heard().empty()) << "chunk " << chunk;
   }
   send_chunk((most - 1) % kStreams);
   inbound.progress();
+  EXPECT_TRUE(heard().empty()) << "kernels go on first";
+  inbound.tell_soon();
   uint64_t acknowledged = 0;
   EXPECT_TRUE(serve_until([&] {
     for (const Frame& frame : heard())
@@ -138,6 +142,16 @@ TEST_P(KeptBack, AreAcknowledgementsOfLessThanHalfTheFifoOverAllStreams) {
   }));
   EXPECT_EQ(acknowledged, most);
   EXPECT_TRUE(failures.empty());
+}
+
+// A kernel that sends from its user's buffer is done when the bytes have arrived.
+TEST_P(KeptBack, IsNoAcknowledgementThatAKernelWaitsFor) {
+  send_chunk(0, kAtOnce);
+  inbound.progress();
+  const std::vector<Frame> frames = heard();
+  ASSERT_FALSE(frames.empty());
+  EXPECT_EQ(frames.back().kind, FrameKind::Acknowledge);
+  EXPECT_EQ(frames.back().step, 1u);
 }
 
 // What is asked by several streams may be read in one go. The sender takes a stream whose question

@@ -226,7 +226,8 @@ class HeldWorker final : public gpu::virtual_::Kernel, private gpu::virtual_::Ev
   }
   std::unique_ptr<gpu::virtual_::Task> start() override { return std::make_unique<Task>(*this); }
   int descriptor() const override { return fd_.get(); }
-  bool serve() override { return true; }
+  void before_wait() override {}
+  bool serve(std::span<const epoll_event>) override { return true; }
   void begin_serving() override { is_served_ = true; }
   void end_serving() override { is_served_ = false; }
 

@@ -127,7 +127,7 @@ class Network {
       on_the_way_.push_back({.ends = ends, .wire = &wire, .part = part});
       on_the_way_.back().published.assign(part.payload(), part.payload() + part.frame.length);
     });
-    wire.to->collect(/*all=*/true, [&](const Frame& credit) {
+    wire.to->collect(Incoming::Credit::All, [&](const Frame& credit) {
       on_the_way_.push_back({.ends = ends, .wire = &wire, .part = {.frame = credit}});
     });
   }

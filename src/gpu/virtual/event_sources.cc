@@ -14,8 +14,8 @@
 namespace niccolite::gpu::virtual_ {
 namespace {
 
-constexpr uint64_t kWake = 0;    // the number of wake_; sources have others
-constexpr int kMostEvents = 16;  // of one wait; the next has the rest
+constexpr uint64_t kWake = EventSource::kForeign;  // of wake_; sources have other numbers
+constexpr int kMostEvents = 16;                    // of one wait; the next has the rest
 
 thread_local bool serves =
     false;  // this thread is between begin() and end(), and need not be woken
@@ -63,10 +63,27 @@ Status EventSources::attach(EventSource& source) {
     return failed;
   }
   sources_.emplace(next_++, &source);
+  choose_alone();
   if (is_serving_) source.begin_serving();
   // [release] the descriptors, to whoever sees that there are sources and locks.
   count_.store(sources_.size(), std::memory_order_release);
   return {};
+}
+
+// Of several each is waited for in set_. Whoever waits for the one that was alone comes back.
+void EventSources::choose_alone() {
+  alone_ = 0;
+  if (sources_.size() == 1) {
+    const auto& [number, source] = *sources_.begin();
+    std::lock_guard lock(descriptors_mutex_);
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.u64 = kWake;
+    if (epoll_ctl(source->descriptor(), EPOLL_CTL_ADD, wake_.get(), &event) == 0 || errno == EEXIST)
+      alone_ = number;
+  } else if (is_waiting_ && waited_ != 0) {
+    write_wake();
+  }
 }
 
 void EventSources::detach(EventSource& source) {
@@ -74,8 +91,16 @@ void EventSources::detach(EventSource& source) {
   const auto found =
       std::ranges::find_if(sources_, [&](const auto& entry) { return entry.second == &source; });
   if (found == sources_.end()) return;
+  const uint64_t number = found->first;
   epoll_ctl(set_.get(), EPOLL_CTL_DEL, source.descriptor(), nullptr);
   sources_.erase(found);
+  if (is_waiting_ && waited_ == number) write_wake();
+  while (is_waiting_ && waited_ == number) wait_ended_.wait(lock);
+  {
+    std::lock_guard descriptors(descriptors_mutex_);
+    epoll_ctl(source.descriptor(), EPOLL_CTL_DEL, wake_.get(), nullptr);  // if it is there
+  }
+  choose_alone();
   count_.store(sources_.size(), std::memory_order_release);
   if (is_serving_) source.end_serving();
   if (!sources_.empty()) return;
@@ -87,6 +112,10 @@ void EventSources::detach(EventSource& source) {
 void EventSources::begin() {
   serves = true;
   std::lock_guard lock(mutex_);
+  {
+    std::lock_guard descriptors(descriptors_mutex_);
+    takes_wakes_ = true;
+  }
   is_serving_ = true;
   for (const auto& [number, source] : sources_) source->begin_serving();
   // seq_cst, as in wake(): either the steps that follow find what the waker has done, or it writes.
@@ -101,19 +130,25 @@ bool EventSources::wait(std::chrono::microseconds most) {
     is_open_.exchange(true);
     return true;  // kernels may have what they wait for
   }
+  for (const auto& [number, source] : sources_) source->before_wait();
+  // One that another thread has in its hands would end a wait for its own descriptor at once.
+  waited_ = left_out_.empty() ? alone_ : 0;
   is_waiting_ = true;
-  const int set = set_.get();  // which stays open while is_waiting_
+  // Stays open while is_waiting_.
+  const int set = waited_ != 0 ? sources_.at(waited_)->descriptor() : set_.get();
   lock.unlock();
   std::array<epoll_event, kMostEvents> events;
   const int count = wait_for(set, events, most);
   lock.lock();
-  for (int i = 0; i < count; ++i) {
-    const uint64_t number = events[static_cast<size_t>(i)].data.u64;
-    if (number == kWake) {
-      read_wake();
-    } else {
-      serve(number);
-    }
+  const auto end = events.begin() + std::max(count, 0);
+  const auto others = std::remove_if(
+      events.begin(), end, [](const epoll_event& event) { return event.data.u64 == kWake; });
+  if (others != end) read_wake();
+  if (waited_ != 0) {
+    if (others != events.begin()) serve(waited_, {events.begin(), others});
+  } else {
+    std::for_each(events.begin(), others,
+                  [&](const epoll_event event) { serve(event.data.u64, {}); });
   }
   is_waiting_ = false;
   wait_ended_.notify_all();
@@ -121,9 +156,9 @@ bool EventSources::wait(std::chrono::microseconds most) {
   return true;
 }
 
-void EventSources::serve(uint64_t number) {
+void EventSources::serve(uint64_t number, std::span<const epoll_event> ready) {
   const auto found = sources_.find(number);
-  if (found == sources_.end() || found->second->serve()) return;
+  if (found == sources_.end() || found->second->serve(ready)) return;
   epoll_control(set_, EPOLL_CTL_MOD, found->second->descriptor(), 0u, number);
   left_out_.push_back(number);
 }
@@ -133,7 +168,7 @@ bool EventSources::serve_those_left_out() {
   std::erase_if(left_out_, [&](uint64_t number) {
     const auto found = sources_.find(number);
     if (found == sources_.end()) return true;
-    if (!found->second->serve()) return false;
+    if (!found->second->serve({})) return false;
     any = true;
     return epoll_control(set_, EPOLL_CTL_MOD, found->second->descriptor(), EPOLLIN, number);
   });
@@ -146,6 +181,9 @@ void EventSources::end() {
   std::lock_guard lock(mutex_);
   is_serving_ = false;
   for (const auto& [number, source] : sources_) source->end_serving();
+  std::lock_guard descriptors(descriptors_mutex_);
+  takes_wakes_ = false;
+  if (is_written_) take_wake();
 }
 
 void EventSources::wake() {
@@ -156,11 +194,17 @@ void EventSources::write_wake() {
   std::lock_guard lock(descriptors_mutex_);
   const uint64_t one = 1;
   // Cannot fail but by a full counter, which wakes as well, or where there is nothing to wait for.
-  if (wake_.valid() && write(wake_.get(), &one, sizeof one) < 0) return;
+  if (!wake_.valid() || !takes_wakes_) return;
+  is_written_ = write(wake_.get(), &one, sizeof one) >= 0 || errno == EAGAIN;
 }
 
 void EventSources::read_wake() {
   std::lock_guard lock(descriptors_mutex_);
+  take_wake();
+}
+
+void EventSources::take_wake() {
+  is_written_ = false;
   uint64_t wakes;
   if (read(wake_.get(), &wakes, sizeof wakes) < 0) return;
 }

@@ -15,6 +15,12 @@
 // again and again, until that thread wakes the poller: each wait() begins with those that were left
 // out. So a thread that loses its core within one source does not keep the others waiting.
 //
+// The descriptors of the sources are in one epoll, and so is an eventfd that ends the wait. Where
+// there is one source only, mostly, its descriptor is waited for itself, which saves a system call
+// for each message; the eventfd is in that, too, and readable only while somebody serves: the
+// source's own thread, which waits for the descriptor at other times, would find it again and
+// again.
+//
 // The descriptors for the wait exist while there are sources: detach() of the last ends the wait,
 // if there is one, and closes them.
 //
@@ -28,6 +34,7 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <span>
 #include <vector>
 
 #include "base/fd.h"
@@ -58,7 +65,9 @@ class EventSources {
   void close() REQUIRES(mutex_) EXCLUDES(descriptors_mutex_);
   void write_wake() EXCLUDES(descriptors_mutex_);
   void read_wake() EXCLUDES(descriptors_mutex_);
-  void serve(uint64_t number) REQUIRES(mutex_);
+  void take_wake() REQUIRES(descriptors_mutex_);
+  void choose_alone() REQUIRES(mutex_) EXCLUDES(descriptors_mutex_);
+  void serve(uint64_t number, std::span<const epoll_event> ready) REQUIRES(mutex_);
   bool serve_those_left_out() REQUIRES(mutex_);  // true: one at least
 
   std::atomic<size_t> count_{0};
@@ -69,9 +78,13 @@ class EventSources {
   bool is_waiting_ GUARDED_BY(mutex_) = false;  // somebody is in epoll_wait() on set_
   std::condition_variable wait_ended_;
   std::mutex descriptors_mutex_;  // after mutex_: who serves a source may wait for one who wakes
-  Fd wake_ GUARDED_BY(descriptors_mutex_);  // eventfd; as long as set_
+  Fd wake_ GUARDED_BY(descriptors_mutex_);                   // eventfd; as long as set_
+  bool takes_wakes_ GUARDED_BY(descriptors_mutex_) = false;  // else nobody would read them
+  bool is_written_ GUARDED_BY(descriptors_mutex_) = false;   // and not read
   uint64_t next_ GUARDED_BY(mutex_) = 1;
   std::map<uint64_t, EventSource*> sources_ GUARDED_BY(mutex_);
+  uint64_t alone_ GUARDED_BY(mutex_) = 0;   // the only source, if its descriptor has wake_; else 0
+  uint64_t waited_ GUARDED_BY(mutex_) = 0;  // while is_waiting_: for that source's; 0: for set_
   std::vector<uint64_t> left_out_ GUARDED_BY(mutex_);  // of the wait
   bool is_serving_ GUARDED_BY(mutex_) = false;
 };

@@ -17,7 +17,7 @@
 // not looked at meanwhile, nor does anybody yield for it. A thread that waits for an operation may
 // step it itself: help(). For one that has done so with each of its last operations no worker is
 // woken when it submits the next; should it not wait for that one, a worker finds it a quarter of a
-// millisecond later (the *watchman*).
+// millisecond later, or up to one if it has waited for all for as long (the *watchman*).
 //
 // Callbacks have a thread of their own: one that blocks delays other callbacks, as on CUDA, but
 // never a kernel. Thread safety: any thread. Never destroyed; threads start on first use.

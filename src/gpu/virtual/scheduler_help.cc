@@ -1,6 +1,7 @@
 // How threads that wait for an operation do a worker's work, and how workers sleep meanwhile.
 #include <pthread.h>
 
+#include <algorithm>
 #include <cfenv>
 
 #include "gpu/virtual/scheduler.h"
@@ -10,6 +11,7 @@ namespace niccolite::gpu::virtual_ {
 namespace {
 
 constexpr microseconds kWatch{250};
+constexpr microseconds kLongestWatch{1000};  // where all were helped for as long
 
 /// A kernel rounds as it does on a worker, whatever the program has set for its own thread.
 class DefaultRounding {
@@ -80,11 +82,13 @@ void Scheduler::sleep(std::unique_lock<std::mutex>& lock) {
   ++sleeping_;
   if (wants_watchman_ && !has_watchman_) {
     has_watchman_ = true;
+    microseconds watch = kWatch;
     while (wants_watchman_) {
       const uint64_t helped = helped_;
-      const std::cv_status status = sleepers_wake_.wait_for(lock, kWatch);
+      const std::cv_status status = sleepers_wake_.wait_for(lock, watch);
       if (status == std::cv_status::no_timeout || is_unannounced_) break;
       if (helped_ == helped) wants_watchman_ = false;
+      watch = std::min(2 * watch, kLongestWatch);
     }
     has_watchman_ = false;
   } else {

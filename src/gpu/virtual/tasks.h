@@ -7,9 +7,13 @@
 // loaded, else as `vcuda/libcudart.so.13` beside itself.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <span>
 
 #include "gpu/machine.h"
+
+struct epoll_event;
 
 namespace niccolite::gpu::virtual_ {
 
@@ -37,11 +41,18 @@ class Task {
 /// Thread safety: one worker at a time.
 class EventSource {
  public:
-  /// Readable when there is something to do. The same for as long as the source is attached.
+  /// Readable when there is something to do. The same for as long as the source is attached. Best
+  /// an epoll, which is then mostly waited for itself; events of kForeign in it are none of the
+  /// source's.
   virtual int descriptor() const = 0;
-  /// Does what there is to do. False: another thread is at it, and calls VirtualMachine::wake()
-  /// when it no longer is; until then nobody waits for the descriptor.
-  virtual bool serve() = 0;
+  static constexpr uint64_t kForeign = 0;
+  /// Does what there is to do: `ready`, where the caller has waited for the epoll's events itself;
+  /// else whatever the source finds. False: another thread is at it, and calls
+  /// VirtualMachine::wake() when it no longer is; until then nobody waits for the descriptor.
+  virtual bool serve(std::span<const epoll_event> ready) = 0;
+  /// Whoever serves has looked after all kernels, and waits: what serve() has left for later is
+  /// due.
+  virtual void before_wait() = 0;
   /// From now on a worker waits for the descriptor: no thread of the source's own need do so ...
   virtual void begin_serving() = 0;
   /// ... until now. Kernels may have work for it again within microseconds.

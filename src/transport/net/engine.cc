@@ -84,6 +84,12 @@ void Engine::ring_thread() {
 
 // By a thread that has borrowed the loop. The bell is as a sleeping thread leaves it.
 void Engine::work_for_thread() {
+  work_for_kernels();
+  tell_soon();
+}
+
+// The same for what kernels of this process wait for; peers are told later.
+void Engine::work_for_kernels() {
   turns_.fetch_add(1, std::memory_order_relaxed);
   do bell_.go_to_sleep();
   while (progress());
@@ -92,10 +98,18 @@ void Engine::work_for_thread() {
 }
 
 // Whoever has the loop has mostly done in a moment, and may have lost its core.
-bool Engine::serve() {
-  const auto serve_all = [this] {
-    loop_->serve_shared();
-    work_for_thread();
+//
+// Kernels go on with what has come before peers are told that it has: a system call, which wakes
+// the peer. Mostly a kernel or the program then sends something, and what the peer is told follows
+// that while it is awake.
+bool Engine::serve(std::span<const epoll_event> ready) {
+  const auto serve_all = [&] {
+    if (ready.empty())
+      loop_->serve_shared();
+    else
+      loop_->serve_shared(ready);
+    work_for_kernels();
+    has_untold_.store(true, std::memory_order_relaxed);
   };
   bool is_served = loop_->try_borrow(serve_all);
   if (!is_served && !is_left_out_)
@@ -103,6 +117,18 @@ bool Engine::serve() {
       is_served = loop_->try_borrow(serve_all);
   is_left_out_ = !is_served && !loop_->borrow_or_hear(serve_all);
   return !is_left_out_;
+}
+
+void Engine::before_wait() {
+  if (!has_untold_.load(std::memory_order_relaxed)) return;
+  // Whoever else has the loop may have done the last that it does before it tells.
+  if (!loop_->try_borrow([this] { tell_soon(); })) ring_thread();
+}
+
+// With the loop.
+void Engine::tell_soon() {
+  has_untold_.store(false, std::memory_order_relaxed);
+  if (options_.tell) options_.tell();
 }
 
 void Engine::begin_serving() { is_served_.store(true); }
@@ -178,6 +204,12 @@ bool Engine::progress() {
   return moves;
 }
 
+bool Engine::progress_and_tell() {
+  const bool moves = progress();
+  tell_soon();
+  return moves;
+}
+
 // Before the thread waits. A wait that a bell or a socket ends costs more than a look round, so it
 // looks round some times first: others of the machine have the processor meanwhile.
 EventLoop::Clock::duration Engine::poll() {
@@ -192,7 +224,7 @@ EventLoop::Clock::duration Engine::poll() {
   // Whoever has served nothing since the last look may have no core, or be stopped. Who has is left
   // alone: two threads that serve the same sockets wake each other.
   if (options_.workers != nullptr && is_aside && !has_turned) loop_->serve_shared();
-  if (progress()) {
+  if (progress_and_tell()) {
     if (options_.workers != nullptr) options_.workers->wake();
     looks_ = 0;
     return kNow;
@@ -202,7 +234,7 @@ EventLoop::Clock::duration Engine::poll() {
   if (!is_aside && looks_ < (options_.has_plugin ? kLooksAtPlugins : kLooks))
     return EventLoop::kYield;
   bell_.go_to_sleep();
-  if (progress()) {
+  if (progress_and_tell()) {
     if (options_.workers != nullptr) options_.workers->wake();
     bell_.wake_up();
     looks_ = 0;

@@ -48,9 +48,12 @@ class Engine final : private gpu::virtual_::EventSource {
     uint64_t most_by_kernels = 0;
     const char* name = "";  // of the thread
     bool has_plugin = false;
-    Observer* observer = nullptr;         // outlives the engine; may be null
-    std::function<bool()> progress{};     // moves what can be moved: true when that was something
-    std::function<void()> settle{};       // tells peers what progress() may leave for later
+    Observer* observer = nullptr;      // outlives the engine; may be null
+    std::function<bool()> progress{};  // moves what can be moved: true when that was something
+    // Tells peers what they may need soon, which progress() leaves to whoever has nothing more
+    // urgent to do; empty: progress() leaves nothing of that.
+    std::function<void()> tell{};
+    std::function<void()> settle{};       // tells peers all that the two may leave for later
     std::function<bool()> is_finished{};  // nothing will move any more: the thread ends
   };
   /// The thread runs from start() on.
@@ -89,13 +92,17 @@ class Engine final : private gpu::virtual_::EventSource {
       options_.observer->state(state);
   }
   bool progress();
+  bool progress_and_tell();
+  void tell_soon();
   Clock::duration poll();
   Clock::duration poll_for_gpus();
   static void ring(void* self, uint64_t bytes);
   void ring_thread();
   void work_for_thread();
+  void work_for_kernels();
   int descriptor() const override { return loop_->shared_descriptor(); }
-  bool serve() override;
+  bool serve(std::span<const epoll_event> ready) override;
+  void before_wait() override;
   void begin_serving() override;
   void end_serving() override;
 
@@ -109,7 +116,10 @@ class Engine final : private gpu::virtual_::EventSource {
   std::atomic<uint64_t> turns_{0};  // by kernels' workers; a hint
   uint64_t turns_seen_ = 0;         // by the thread
   bool is_left_out_ = false;        // of the workers' wait; whoever serves
-  bool sleeps_for_good_ = false;    // the thread: until something happens
+  // serve() has moved something, and peers have not been told. relaxed: whoever serves reads what
+  // it has written itself, or what the loop's mutex brings.
+  std::atomic<bool> has_untold_{false};
+  bool sleeps_for_good_ = false;  // the thread: until something happens
   // A worker waits for the sockets; how long the thread stands aside. Both seq_cst: where one ends
   // and the other begins at the same time, either the thread sees that nobody serves any more, or
   // the worker that the thread means to sleep for long.

@@ -8,7 +8,8 @@ namespace niccolite::transport::net {
 namespace {
 
 // Parts are acknowledged with the next credit; without waiting for that when the sender's slots may
-// run short, and when nothing moves. Of a FIFO never more than half is kept back.
+// run short, and when nothing moves. Of a FIFO never more than half is kept back for longer than
+// until tell_soon().
 constexpr uint64_t kMostUnacknowledged = 4;
 constexpr uint64_t kMostUnacknowledgedBytes = 512 << 10;
 constexpr int kIdleLooks = 4;
@@ -165,13 +166,19 @@ void Inbound::not_replaced(const std::string& reason) {
 bool Inbound::progress() {
   ended_.clear();
   const bool moved = std::exchange(has_moved_, false);
-  if (options_.keeps_back) return tell({.credit = false, .acknowledgements = false}) || moved;
-  const bool told = tell({.credit = true, .acknowledgements = idle_ == kIdleLooks});
+  using enum Incoming::Credit;
+  if (options_.keeps_back) return tell({.credit = Wanted, .least_parts = UINT64_MAX}) || moved;
+  const bool told =
+      tell({.credit = All, .least_parts = idle_ == kIdleLooks ? 1 : most_unacknowledged_});
   idle_ = moved || told ? 0 : std::min(idle_ + 1, kIdleLooks);
   return moved || told;
 }
 
-void Inbound::settle() { tell({.credit = true, .acknowledgements = true}); }
+void Inbound::tell_soon() {
+  tell({.credit = Incoming::Credit::Half, .least_parts = most_unacknowledged_});
+}
+
+void Inbound::settle() { tell({.credit = Incoming::Credit::All, .least_parts = 1}); }
 
 bool Inbound::tell(Due due) {
   // Credit goes by the stream that was heard last: that way surely works.
@@ -189,11 +196,11 @@ bool Inbound::tell(Due due) {
     kept_back += flow.received - flow.acknowledged;
     is_urgent |= flow.is_awaited || flow.unacknowledged_bytes >= kMostUnacknowledgedBytes;
   }
-  is_urgent |= kept_back >= most_unacknowledged_;
+  is_urgent |= kept_back >= due.least_parts;
   // Where something has to be told, all is.
   bool has_credit = false;
   for (const auto& [key, end] : ends_)
-    has_credit |= end->collect(due.credit || is_urgent, [&](Frame frame) {
+    has_credit |= end->collect(is_urgent ? Incoming::Credit::All : due.credit, [&](Frame frame) {
       if (options_.keeps_back) frame.call = kMoreLater;
       ready->second.connection->send({.frame = frame});
     });
@@ -201,7 +208,7 @@ bool Inbound::tell(Due due) {
   for (auto& [number, flow] : flows_) {
     if (flow.connection == nullptr) continue;
     const bool has_news = flow.received > flow.acknowledged;
-    if (has_news && (has_credit || due.acknowledgements || is_urgent))
+    if (has_news && (has_credit || is_urgent))
       acknowledge(flow);
     else if (!has_credit || number != ready->first)
       continue;

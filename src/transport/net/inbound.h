@@ -22,7 +22,8 @@ class Inbound final : private Stream::Owner {
     std::function<void(Status)> fail;
     bootstrap::EventLoop::Clock::duration patience;  // with a peer that should connect again
     Pulse* pulse = nullptr;                          // outlives it
-    // Credit and acknowledgements of which the peer has enough left, until settle().
+    // Credit and acknowledgements that the peer does not wait for, until tell_soon(); of which it
+    // has enough left, until settle().
     bool keeps_back = false;
   };
   Inbound(bootstrap::EventLoop& loop, Options options);
@@ -33,7 +34,9 @@ class Inbound final : private Stream::Owner {
   void welcome(bootstrap::Link::Stream from);
   /// Moves what can be moved; true when that was something.
   bool progress();
-  /// Tells the peer all that progress() has kept back.
+  /// Tells the peer what it may wait for before long.
+  void tell_soon();
+  /// Tells the peer all that the two have kept back.
   void settle();
   /// Tells the peer that nothing more will be read.
   void finish();
@@ -60,9 +63,9 @@ class Inbound final : private Stream::Owner {
   Status begin(Stream& stream, const Frame& frame);
   Status accept(Flow& flow, const Frame& frame);
   void count(Flow& flow, const Frame& frame);
-  struct Due {  // all of it
-    bool credit;
-    bool acknowledgements;
+  struct Due {
+    Incoming::Credit credit;
+    uint64_t least_parts;  // for which acknowledgements are sent without credit
   };
   bool tell(Due due);
   void acknowledge(Flow& flow);

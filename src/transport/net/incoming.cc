@@ -113,7 +113,7 @@ void Incoming::store_words(uint32_t channel, uint64_t step, const Slot& chunk) c
     executor::host::ll_clean(slot, chunk.bytes, shape_.slot_bytes, flag);
 }
 
-bool Incoming::collect(bool all, const std::function<void(const Frame&)>& queue) {
+bool Incoming::collect(Credit which, const std::function<void(const Frame&)>& queue) {
   bool any = false;
   for (uint32_t number = 0; number < shape_.channels; ++number) {
     Channel& channel = channels_[number];
@@ -123,9 +123,11 @@ bool Incoming::collect(bool all, const std::function<void(const Frame&)>& queue)
     // By LL a kernel waits for no chunk that is empty, and may be ahead of what has come.
     const uint64_t head = is_by_words() ? std::min(read, channel.published) : read;
     const bool is_news = head <= channel.published && head + shape_.depth > channel.told;
+    const uint64_t least = which == Credit::All    ? 1
+                           : which == Credit::Half ? std::max(shape_.depth / 2, 1u)
+                                                   : UINT64_MAX;
     const bool is_due =
-        is_news && (all || channel.is_wanted ||
-                    head + shape_.depth - channel.told >= std::max(shape_.depth / 2, 1u));
+        is_news && (channel.is_wanted || head + shape_.depth - channel.told >= least);
     if (!is_due && channel.is_told) continue;
     if (is_news) channel.is_wanted = false;
     if (is_news) channel.told = head + shape_.depth;

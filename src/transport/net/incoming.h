@@ -46,10 +46,13 @@ class Incoming final : public ProxyEnd {
   std::byte* place_of(const Frame& part) const { return slot_of(part).chunk + part.offset; }
   /// They are there.
   void arrived(const Frame& part);
-  /// Calls `queue(frame)` for credit that the sender does not know of: on each channel for as much
-  /// as half the FIFO, for what the sender has asked for, or, with `all`, for any. True when there
-  /// was any. So credit costs a frame for several steps, and less than half is ever kept back.
-  bool collect(bool all, const std::function<void(const Frame&)>& queue);
+  enum class Credit {
+    Wanted,  // what the sender has asked for, or may not have heard
+    Half,    // on each channel as much as half the FIFO, too: a frame for several steps
+    All,
+  };
+  /// Calls `queue(frame)` for credit that the sender does not know of. True when there was any.
+  bool collect(Credit which, const std::function<void(const Frame&)>& queue);
   /// What was told may not have arrived: collect() tells all of it again.
   void tell_again();
   /// The sender waits for credit on that channel.

@@ -144,7 +144,7 @@ void Messenger::collect() {
   const auto most = static_cast<uint32_t>(message_bytes() - sizeof(Frame));
   if (receiving_ != nullptr)
     for (const auto& [key, end] : incoming_)
-      end->collect(/*all=*/true,
+      end->collect(Incoming::Credit::All,
                    [this](const Frame& frame) { waiting_.push_back({.frame = frame}); });
   if (peer_ends()) return;
   for (const auto& [key, end] : outgoing_)

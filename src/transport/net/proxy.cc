@@ -39,6 +39,9 @@ std::chrono::milliseconds replacement_time(size_t rails) {
 constexpr auto kLinger = seconds(2);  // for peers to have read what was sent to them
 constexpr auto kShortLinger = std::chrono::milliseconds(10);
 
+// Kernels of virtual GPUs say when they want credit (docs/design/0062).
+bool keeps_back(gpu::Kind machine) { return machine == gpu::Kind::Virtual; }
+
 uint64_t number_of(int rank) { return static_cast<uint64_t>(rank) + 1; }
 
 }  // namespace
@@ -51,6 +54,8 @@ Result<std::unique_ptr<Proxy>> Proxy::start(Options options) {
   // Messengers carry both directions.
   const bool is_split = of.network == nullptr && of.has_two_threads;
   const bool is_shared = of.network == nullptr && machine == gpu::Kind::Virtual && !is_split;
+  std::function<void()> tell;
+  if (keeps_back(machine)) tell = [self] { self->tell_soon(); };
   self->sending_ = TRY(Engine::create(
       {.machine = machine,
        .workers = is_shared ? static_cast<gpu::virtual_::VirtualMachine*>(&of.machine) : nullptr,
@@ -63,6 +68,7 @@ Result<std::unique_ptr<Proxy>> Proxy::start(Options options) {
              const bool sent = self->send();
              return (!is_split && self->receive()) || sent;
            },
+       .tell = is_split ? std::function<void()>() : tell,
        .settle =
            [self, is_split] {
              if (!is_split) self->settle();
@@ -73,6 +79,7 @@ Result<std::unique_ptr<Proxy>> Proxy::start(Options options) {
                                            .name = "nccl-proxy-in",
                                            .observer = of.observer,
                                            .progress = [self] { return self->receive(); },
+                                           .tell = tell,
                                            .settle = [self] { self->settle(); },
                                            .is_finished = [] { return false; }}));
   TRY(self->listen());
@@ -188,7 +195,7 @@ Inbound& Proxy::inbound(int peer) {
             .patience = options_.patience.count() > 0 ? options_.patience
                                                       : replacement_time(rails_.interfaces.size()),
             .pulse = &pulse(peer),
-            .keeps_back = options_.machine.kind() == gpu::Kind::Virtual});
+            .keeps_back = keeps_back(options_.machine.kind())});
   return *found;
 }
 
@@ -334,6 +341,10 @@ bool Proxy::receive() {
   bool moved = false;
   for (const auto& [peer, from] : inbound_) moved |= from->progress();
   return moved;
+}
+
+void Proxy::tell_soon() {
+  for (const auto& [peer, from] : inbound_) from->tell_soon();
 }
 
 void Proxy::settle() {

@@ -103,6 +103,7 @@ class Proxy {
   bool has_finished() const;
   bool send();
   bool receive();
+  void tell_soon();
   void settle();
   /// On the thread of `from`.
   void report(Engine& from, int peer, Status why);
