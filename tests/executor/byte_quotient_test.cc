@@ -15,8 +15,9 @@ TEST(ByteQuotient, IsThatOfADivision) {
 }
 
 TEST(ByteQuotient, OfFourTruncatesTowardZero) {
-  for (uint32_t divisor : {1u, 2u, 3u, 7u, 8u, 64u, 127u, 128u, 129u, 1000u}) {
-    const uint32_t reciprocal = byte_reciprocal(divisor);
+  for (uint32_t divisor :
+       {1u, 2u, 3u, 4u, 7u, 8u, 16u, 32u, 64u, 127u, 128u, 129u, 256u, 1000u, 1024u}) {
+    const uint32_t divider = byte_divider(divisor);
     for (uint32_t first = 0; first <= 255; ++first) {
       // Neighbours of all kinds, so that a carry would show.
       for (uint32_t other : {0u, 1u, first, 127u, 128u, 255u}) {
@@ -28,9 +29,9 @@ TEST(ByteQuotient, OfFourTruncatesTowardZero) {
           };
           return of(first) | of(other) << 8 | of(first) << 16 | of(other) << 24;
         };
-        ASSERT_EQ(byte_quotients(elements, reciprocal, true), expected(true))
+        ASSERT_EQ(byte_quotients(elements, divider, true), expected(true))
             << first << ", " << other << " / " << divisor;
-        ASSERT_EQ(byte_quotients(elements, reciprocal, false), expected(false))
+        ASSERT_EQ(byte_quotients(elements, divider, false), expected(false))
             << first << ", " << other << " / " << divisor;
       }
     }

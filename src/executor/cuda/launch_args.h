@@ -229,8 +229,8 @@ struct alignas(16) LaunchHeader {
 
   FifoShape shape;
   uint32_t flags;
-  uint32_t element_bytes;      // for the byte-moving kernels
-  uint32_t result_reciprocal;  // byte_reciprocal() of the divisor
+  uint32_t element_bytes;   // for the byte-moving kernels
+  uint32_t result_divider;  // byte_divider() of the divisor
   uint32_t nworks;
   uint32_t nports;
   uint32_t prefetch_block;  // of the first work's input, which every thread reads first; kNoBlock:

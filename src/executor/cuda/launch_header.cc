@@ -79,8 +79,7 @@ void set_operation(const Launch& launch, LaunchHeader& header) {
   header.input_factor = launch.reduction.input_factor;
   header.result_scale = launch.reduction.finish_scale;
   header.result_divisor = launch.reduction.finish_divisor;
-  header.result_reciprocal =
-      byte_reciprocal(static_cast<uint64_t>(launch.reduction.finish_divisor));
+  header.result_divider = byte_divider(static_cast<uint64_t>(launch.reduction.finish_divisor));
   if (is_in_host(launch)) header.flags |= kCountersInHost;
   header.shape = launch.shape;
   header.element_bytes = static_cast<uint32_t>(size_of(launch.type));

@@ -301,7 +301,7 @@ struct ReduceOperation : Accumulation<kType, kOp> {
       if (!scales_result) return vec8;
       if constexpr (sizeof(Element) == 1) {
         const auto half = [&](uint32_t elements) {
-          return byte_quotients(elements, header.result_reciprocal,
+          return byte_quotients(elements, header.result_divider,
                                 /*have_signs=*/(header.flags & kUnsigned) == 0);
         };
         return static_cast<uint64_t>(half(static_cast<uint32_t>(vec8 >> 32))) << 32 |
