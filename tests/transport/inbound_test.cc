@@ -144,6 +144,44 @@ TEST_P(KeptBack, AreAcknowledgementsOfLessThanHalfTheFifoOverAllStreams) {
   EXPECT_TRUE(failures.empty());
 }
 
+// What is due travels behind a part the other way, which costs no system call; where that may have
+// been lost, all of it is told again.
+TEST_P(KeptBack, IsWhatTravelsBehindParts) {
+  std::vector<Frame> news;
+  const auto give = [&] { inbound.give_news([&](const Frame& frame) { news.push_back(frame); }); };
+  const uint32_t most = std::min(GetParam() / 2, 4u);
+  for (uint32_t chunk = 0; chunk < most; ++chunk) {
+    give();
+    EXPECT_TRUE(news.empty()) << "chunk " << chunk;
+    send_chunk(chunk % kStreams);
+    inbound.progress();
+  }
+  give();
+  std::array<uint64_t, kStreams> acknowledged{};
+  for (const Frame& frame : news) {
+    ASSERT_EQ(frame.kind, FrameKind::Acknowledge) << "nothing was read";
+    EXPECT_EQ(frame.flags, kBehindPart);
+    acknowledged.at(frame.channel) = frame.step;
+  }
+  EXPECT_EQ(acknowledged[0] + acknowledged[1], most);
+  inbound.tell_soon();
+  EXPECT_TRUE(heard().empty()) << "it has been told";
+
+  inbound.tell_again();
+  inbound.progress();
+  for (size_t stream = 0; stream < kStreams; ++stream) {
+    const std::vector<Frame> frames = heard_by(stream);
+    const auto found = std::ranges::find(frames, FrameKind::Acknowledge, &Frame::kind);
+    if (acknowledged[stream] == 0) {
+      EXPECT_EQ(found, frames.end()) << stream;
+    } else {
+      ASSERT_NE(found, frames.end()) << stream;
+      EXPECT_EQ(found->step, acknowledged[stream]);
+      EXPECT_EQ(found->flags, 0);
+    }
+  }
+}
+
 // A kernel that sends from its user's buffer is done when the bytes have arrived.
 TEST_P(KeptBack, IsNoAcknowledgementThatAKernelWaitsFor) {
   send_chunk(0, kAtOnce);

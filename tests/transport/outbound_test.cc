@@ -106,7 +106,12 @@ class Sender {
              .rails = {.interfaces = rails},
              .has_left = [] { return false; },
              .fail = [this](Status why) { failures.push_back(why.message()); },
-             .pulse = &pulse}) {
+             .pulse = &pulse,
+             .give_news =
+                 [this](const auto& queue) {
+                   if (std::exchange(has_news, false)) queue(kNews);
+                 },
+             .lose_news = [this] { ++losses; }}) {
     outbound_.add(key(1), *end_);
     loop_->set_poller([this]() -> EventLoop::Clock::duration {
       while (outbound_.progress()) continue;
@@ -129,6 +134,12 @@ class Sender {
     port.end();
   }
   bool is_flushed() const { return end_->is_flushed(); }
+  /// What has come behind a part of the peer's, on the thread.
+  Status take_news(const Frame& frame) {
+    Status status;
+    loop_->borrow([&] { status = outbound_.take_news(frame); });
+    return status;
+  }
   void say_credit(size_t connection) const {
     peer.say(connection, {.kind = FrameKind::Credit,
                           .protocol = static_cast<uint8_t>(key(1).protocol),
@@ -157,8 +168,11 @@ class Sender {
   std::unique_ptr<EventLoop> loop_ = EventLoop::create().take();
 
  public:
+  static constexpr Frame kNews{.kind = FrameKind::Acknowledge, .step = 5, .flags = kBehindPart};
   Pulse pulse;
   std::vector<std::string> failures;
+  bool has_news = false;  // of the other direction
+  int losses = 0;
   Peer peer{*loop_};
 
  private:
@@ -187,6 +201,61 @@ TEST(Outbound, TellsOfNoConnectionUnderWayAfterOneBesideAnotherHasFailed) {
   ASSERT_TRUE(sender.wait_until([&] { return sender.is_flushed(); }));
   const auto is_told = [&] { return sender.pulse.traffic(1).unacknowledged.has_value(); };
   EXPECT_TRUE(sender.wait_until([&] { return !is_told(); }, seconds(2)));
+}
+
+// What the peer says behind its parts is true however late it comes: it frees slots, and is neither
+// a contradiction after what has overtaken it, nor the answer to a Begin.
+TEST(Outbound, TakesWhatTravelsBehindParts) {
+  Sender sender;
+  ASSERT_TRUE(sender.meets_peer());
+  EXPECT_TRUE(sender
+                  .take_news({.kind = FrameKind::Credit,
+                              .protocol = static_cast<uint8_t>(key(1).protocol),
+                              .tag = 1,
+                              .step = kShape.depth})
+                  .is_ok());
+  const auto acknowledge = [](uint64_t parts, uint32_t stream = 0) {
+    return Frame{
+        .kind = FrameKind::Acknowledge, .channel = stream, .step = parts, .flags = kBehindPart};
+  };
+  const auto take = [&](const Frame& frame) { return sender.take_news(frame); };
+  sender.send(8);
+  ASSERT_TRUE(sender.wait_until([&] {
+    std::array<std::byte, 3 * sizeof(Frame)> bytes;
+    return recv(sender.peer.connections()[0].fd(), bytes.data(), bytes.size(),
+                MSG_DONTWAIT | MSG_PEEK) == ssize_t{2 * sizeof(Frame) + 8};
+  }));
+  EXPECT_FALSE(take(acknowledge(2)).is_ok());
+  EXPECT_FALSE(take(acknowledge(1, /*stream=*/1)).is_ok());
+  EXPECT_TRUE(take(acknowledge(1)).is_ok());
+  EXPECT_TRUE(sender.wait_until([&] { return sender.is_flushed(); }));
+  EXPECT_TRUE(take(acknowledge(0)).is_ok());
+
+  // The connection breaks. What comes by another stream then does not begin the next one.
+  EXPECT_TRUE(sender.wait_until([&] {
+    if (sender.losses == 0) sender.peer.close(0);
+    sender.peer.accept();
+    return sender.peer.connections().size() == 2;
+  }));
+  EXPECT_EQ(sender.losses, 1);
+  sender.has_news = true;
+  sender.send(8);
+  EXPECT_TRUE(take(acknowledge(1)).is_ok());
+  std::array<std::byte, 4 * sizeof(Frame)> bytes;
+  const auto received = [&] {
+    return recv(sender.peer.connections()[1].fd(), bytes.data(), bytes.size(),
+                MSG_DONTWAIT | MSG_PEEK);
+  };
+  EXPECT_FALSE(
+      sender.wait_until([&] { return received() > ssize_t{sizeof(Frame)}; }, milliseconds(100)));
+  sender.peer.say(1, {.kind = FrameKind::Acknowledge, .step = 1});
+  // The part, and behind it what this rank has to say.
+  EXPECT_TRUE(sender.wait_until([&] { return received() == ssize_t{3 * sizeof(Frame) + 8}; }));
+  Frame last;
+  std::memcpy(&last, bytes.data() + 2 * sizeof(Frame) + 8, sizeof last);
+  EXPECT_EQ(last.kind, FrameKind::Acknowledge);
+  EXPECT_EQ(last.step, Sender::kNews.step);
+  EXPECT_TRUE(sender.failures.empty()) << sender.failures[0];
 }
 
 // A part takes longer than the silence after which another connection is tried: on which it begins

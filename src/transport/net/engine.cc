@@ -83,33 +83,27 @@ void Engine::ring_thread() {
 }
 
 // By a thread that has borrowed the loop. The bell is as a sleeping thread leaves it.
+//
+// Kernels go on before peers are told that something has come, or been read: a system call, which
+// wakes the peer. Mostly a kernel or the program then sends something, and what the peer is told
+// travels behind that (frame.h).
 void Engine::work_for_thread() {
-  work_for_kernels();
-  tell_soon();
-}
-
-// The same for what kernels of this process wait for; peers are told later.
-void Engine::work_for_kernels() {
   turns_.fetch_add(1, std::memory_order_relaxed);
   do bell_.go_to_sleep();
   while (progress());
+  has_untold_.store(true, std::memory_order_relaxed);
   // It settles what is left for later.
   if (std::exchange(sleeps_for_good_, false)) ring_thread();
 }
 
 // Whoever has the loop has mostly done in a moment, and may have lost its core.
-//
-// Kernels go on with what has come before peers are told that it has: a system call, which wakes
-// the peer. Mostly a kernel or the program then sends something, and what the peer is told follows
-// that while it is awake.
 bool Engine::serve(std::span<const epoll_event> ready) {
   const auto serve_all = [&] {
     if (ready.empty())
       loop_->serve_shared();
     else
       loop_->serve_shared(ready);
-    work_for_kernels();
-    has_untold_.store(true, std::memory_order_relaxed);
+    work_for_thread();
   };
   bool is_served = loop_->try_borrow(serve_all);
   if (!is_served && !is_left_out_)

@@ -116,8 +116,8 @@ class Engine final : private gpu::virtual_::EventSource {
   std::atomic<uint64_t> turns_{0};  // by kernels' workers; a hint
   uint64_t turns_seen_ = 0;         // by the thread
   bool is_left_out_ = false;        // of the workers' wait; whoever serves
-  // serve() has moved something, and peers have not been told. relaxed: whoever serves reads what
-  // it has written itself, or what the loop's mutex brings.
+  // Whoever has done the thread's work has told peers nothing. relaxed: whoever serves reads what
+  // it has written itself; of what others have done the thread tells at its next look.
   std::atomic<bool> has_untold_{false};
   bool sleeps_for_good_ = false;  // the thread: until something happens
   // A worker waits for the sockets; how long the thread stands aside. Both seq_cst: where one ends

@@ -68,6 +68,9 @@ Status Inbound::stream_frame(Stream& stream, const Frame& frame) {
       found->second->want(frame.channel);
     return {};
   }
+  if (options_.take_news &&
+      (frame.kind == FrameKind::Credit || frame.kind == FrameKind::Acknowledge))
+    return options_.take_news(frame);
   if (frame.kind != FrameKind::End)
     return Status::remote_error("it sends a frame of kind {} to a receiver",
                                 static_cast<int>(frame.kind));
@@ -126,12 +129,15 @@ void Inbound::count(Flow& flow, const Frame& frame) {
   flow.is_awaited |= frame.flags == kAtOnce;
 }
 
-void Inbound::acknowledge(Flow& flow) {
+Frame Inbound::acknowledgement(Flow& flow) {
   flow.acknowledged = flow.received;
   flow.unacknowledged_bytes = 0;
   flow.is_awaited = false;
-  flow.connection->send({.frame = {.kind = FrameKind::Acknowledge, .step = flow.received}});
+  flow.is_told = true;
+  return {.kind = FrameKind::Acknowledge, .step = flow.received};
 }
+
+void Inbound::acknowledge(Flow& flow) { flow.connection->send({.frame = acknowledgement(flow)}); }
 
 void Inbound::stream_ended(Stream& stream, Stream::End how, Status why) {
   if (stream.label() < 0) {
@@ -180,6 +186,43 @@ void Inbound::tell_soon() {
 
 void Inbound::settle() { tell({.credit = Incoming::Credit::All, .least_parts = 1}); }
 
+// Of all streams together: slots are freed in their order, whichever of them brought the parts.
+uint64_t Inbound::kept_back() const {
+  uint64_t parts = 0;
+  for (const auto& [number, flow] : flows_)
+    if (flow.connection != nullptr) parts += flow.received - flow.acknowledged;
+  return parts;
+}
+
+bool Inbound::collect_credit(Incoming::Credit which,
+                             const std::function<void(const Frame&)>& queue) {
+  bool any = false;
+  for (const auto& [key, end] : ends_)
+    any |= end->collect(which, [&](Frame frame) {
+      if (options_.keeps_back) frame.call = kMoreLater;
+      queue(frame);
+    });
+  return any;
+}
+
+void Inbound::give_news(const std::function<void(const Frame&)>& queue) {
+  using enum Incoming::Credit;
+  const bool is_due = kept_back() >= most_unacknowledged_;
+  if (!collect_credit(is_due ? All : Half, queue) && !is_due) return;
+  for (auto& [number, flow] : flows_) {
+    if (flow.connection == nullptr || flow.received == flow.acknowledged) continue;
+    Frame frame = acknowledgement(flow);
+    frame.flags = kBehindPart;
+    frame.channel = static_cast<uint32_t>(number);
+    queue(frame);
+  }
+}
+
+void Inbound::tell_again() {
+  for (const auto& [key, end] : ends_) end->tell_again();
+  for (auto& [number, flow] : flows_) flow.is_told = flow.acknowledged == 0;
+}
+
 bool Inbound::tell(Due due) {
   // Credit goes by the stream that was heard last: that way surely works.
   const auto is_ready = [](const auto& flow) {
@@ -188,26 +231,19 @@ bool Inbound::tell(Due due) {
   auto ready = flows_.find(heard_last_);
   if (ready == flows_.end() || !is_ready(*ready)) ready = std::ranges::find_if(flows_, is_ready);
   if (ready == flows_.end()) return false;
-  // Of all streams together: slots are freed in their order, whichever of them brought the parts.
-  uint64_t kept_back = 0;
-  bool is_urgent = false;
-  for (const auto& [number, flow] : flows_) {
-    if (flow.connection == nullptr) continue;
-    kept_back += flow.received - flow.acknowledged;
-    is_urgent |= flow.is_awaited || flow.unacknowledged_bytes >= kMostUnacknowledgedBytes;
-  }
-  is_urgent |= kept_back >= due.least_parts;
+  bool is_urgent = kept_back() >= due.least_parts;
+  for (const auto& [number, flow] : flows_)
+    is_urgent |=
+        flow.connection != nullptr &&
+        (flow.is_awaited || !flow.is_told || flow.unacknowledged_bytes >= kMostUnacknowledgedBytes);
   // Where something has to be told, all is.
-  bool has_credit = false;
-  for (const auto& [key, end] : ends_)
-    has_credit |= end->collect(is_urgent ? Incoming::Credit::All : due.credit, [&](Frame frame) {
-      if (options_.keeps_back) frame.call = kMoreLater;
-      ready->second.connection->send({.frame = frame});
-    });
+  const bool has_credit =
+      collect_credit(is_urgent ? Incoming::Credit::All : due.credit,
+                     [&](const Frame& frame) { ready->second.connection->send({.frame = frame}); });
   bool any = has_credit;
   for (auto& [number, flow] : flows_) {
     if (flow.connection == nullptr) continue;
-    const bool has_news = flow.received > flow.acknowledged;
+    const bool has_news = flow.received > flow.acknowledged || !flow.is_told;
     if (has_news && (has_credit || is_urgent))
       acknowledge(flow);
     else if (!has_credit || number != ready->first)

@@ -25,6 +25,8 @@ class Inbound final : private Stream::Owner {
     // Credit and acknowledgements that the peer does not wait for, until tell_soon(); of which it
     // has enough left, until settle().
     bool keeps_back = false;
+    // What the peer says behind a part, of what this rank sends to it.
+    std::function<Status(const Frame&)> take_news{};
   };
   Inbound(bootstrap::EventLoop& loop, Options options);
   ~Inbound();
@@ -36,6 +38,10 @@ class Inbound final : private Stream::Owner {
   bool progress();
   /// Tells the peer what it may wait for before long.
   void tell_soon();
+  /// The same by calls of `queue`, for a stream that this rank sends on.
+  void give_news(const std::function<void(const Frame&)>& queue);
+  /// What was given so may not have arrived: all of it is told again.
+  void tell_again();
   /// Tells the peer all that the two have kept back.
   void settle();
   /// Tells the peer that nothing more will be read.
@@ -49,6 +55,7 @@ class Inbound final : private Stream::Owner {
     uint64_t acknowledged = 0;           // of which the peer knows
     uint64_t unacknowledged_bytes = 0;
     bool is_awaited = false;  // some of it, by a kernel of the peer's
+    bool is_told = true;      // the peer may not know what was acknowledged, if false
     bool has_ended = false;   // the peer has, in order
     bootstrap::EventLoop::Id awaited = 0;
   };
@@ -68,7 +75,10 @@ class Inbound final : private Stream::Owner {
     uint64_t least_parts;  // for which acknowledgements are sent without credit
   };
   bool tell(Due due);
-  void acknowledge(Flow& flow);
+  uint64_t kept_back() const;
+  bool collect_credit(Incoming::Credit which, const std::function<void(const Frame&)>& queue);
+  static Frame acknowledgement(Flow& flow);
+  static void acknowledge(Flow& flow);
   std::unique_ptr<Stream> take_unnamed(const Stream& stream);
 
   bootstrap::EventLoop& loop_;

@@ -161,7 +161,7 @@ void Outbound::link_opened(Link& link) {
     if (flow.silences > 0) was_silent(flow);
     flow.connection->drop();
     ended_.push_back(std::move(flow.connection));
-    ask_again();
+    connection_lost();
   }
   flow.asked_since.reset();
   flow.silences = 0;
@@ -200,7 +200,7 @@ Status Outbound::stream_frame(Stream& stream, const Frame& frame) {
     case FrameKind::Credit:
       return take_credit(frame);
     case FrameKind::Acknowledge:
-      return take_acknowledgement(flow, frame.step);
+      return take_acknowledgement(flow, frame);
     case FrameKind::End:
       flow.has_ended = true;
       return {};
@@ -225,12 +225,27 @@ Status Outbound::take_credit(const Frame& frame) {
   return {};
 }
 
-Status Outbound::take_acknowledgement(Flow& flow, uint64_t parts) {
-  if (parts < flow.acknowledged || parts - flow.acknowledged > flow.unacknowledged.size())
+Status Outbound::take_news(const Frame& frame) {
+  if (frame.kind == FrameKind::Credit) return take_credit(frame);
+  if (frame.flags != kBehindPart || frame.channel >= flows_.size())
+    return Status::remote_error("it acknowledges parts of stream {} of {}", frame.channel,
+                                flows_.size());
+  Flow& flow = flows_[frame.channel];
+  has_moved_ = true;
+  ++flow.heard;
+  return take_acknowledgement(flow, frame);
+}
+
+// One of two that travel on different streams may come behind the other, which says more.
+Status Outbound::take_acknowledgement(Flow& flow, const Frame& frame) {
+  const uint64_t parts = frame.step;
+  const bool is_old = parts < flow.acknowledged;
+  const bool is_answer = frame.flags != kBehindPart;
+  if (is_old ? is_answer && !flow.is_ready : parts - flow.acknowledged > flow.unacknowledged.size())
     return Status::remote_error(
         "it acknowledges {} parts of a stream, of which {} to {} may be there", parts,
         flow.acknowledged, flow.acknowledged + flow.unacknowledged.size());
-  flow.asked_since.reset();
+  if (is_answer) flow.asked_since.reset();
   // Before the slots are free, by which others see that the parts have arrived.
   if (flow.acknowledged < parts) {
     flow.moved_at = Pulse::Clock::now();
@@ -244,7 +259,7 @@ Status Outbound::take_acknowledgement(Flow& flow, uint64_t parts) {
     flow.unacknowledged.pop_front();
     flow.attempts = flow.unanswered = 0;
   }
-  if (flow.is_ready) return {};
+  if (flow.is_ready || !is_answer) return {};
   flow.is_ready = true;  // and does not have what follows
   for (const Part& part : flow.unacknowledged) flow.connection->send(part);
   return {};
@@ -253,7 +268,7 @@ Status Outbound::take_acknowledgement(Flow& flow, uint64_t parts) {
 void Outbound::stream_ended(Stream& stream, Stream::End how, Status why) {
   Flow& flow = flows_[static_cast<size_t>(stream.label())];
   ended_.push_back(std::move(flow.connection));
-  ask_again();
+  connection_lost();
   has_moved_ = true;
   if (is_finishing_) return;
   // Who has left in order needs nothing more.
@@ -277,9 +292,10 @@ void Outbound::stream_ended(Stream& stream, Stream::End how, Status why) {
   flow.retry = loop_.after(std::chrono::milliseconds(0), [this, &flow] { dial(flow); });
 }
 
-// What was asked for on a connection that broke may be lost with it.
-void Outbound::ask_again() {
+// What was asked for, or told, on a connection that broke may be lost with it.
+void Outbound::connection_lost() {
   for (const auto& [key, end] : ends_) end->ask_again();
+  if (options_.lose_news) options_.lose_news();
 }
 
 void Outbound::abandon() {
@@ -343,7 +359,11 @@ bool Outbound::progress() {
     moved |= end->collect(part_bytes(), [this](const Part& part) { waiting_.push_back(part); });
   const size_t waiting = waiting_.size();
   hand_out();
-  moved |= waiting_.size() < waiting;
+  const bool has_handed_out = waiting_.size() < waiting;
+  if (has_handed_out && options_.give_news)
+    options_.give_news(
+        [&](const Frame& frame) { flows_[last_].connection->send({.frame = frame}); });
+  moved |= has_handed_out;
   if (Flow* const flow = keeps_credit_back_ ? any_flow() : nullptr; flow != nullptr)
     for (const auto& [key, end] : ends_)
       end->ask_for_credit([flow](const Frame& frame) { flow->connection->send({.frame = frame}); });

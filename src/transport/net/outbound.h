@@ -33,6 +33,10 @@ class Outbound final : private bootstrap::Link::Owner, private Stream::Owner {
     std::function<bool()> has_left;    // the peer: it has ended in order
     std::function<void(Status)> fail;  // the peer cannot be reached, or not again
     Pulse* pulse = nullptr;            // outlives it
+    // What this rank has to say to the peer of what it receives, by calls of `queue`: it travels
+    // behind parts. And: that may be lost.
+    std::function<void(const std::function<void(const Frame&)>& queue)> give_news{};
+    std::function<void()> lose_news{};
   };
   Outbound(bootstrap::EventLoop& loop, Options options);
   ~Outbound();
@@ -43,6 +47,8 @@ class Outbound final : private bootstrap::Link::Owner, private Stream::Owner {
 
   /// Moves what can be moved; true when that was something.
   bool progress();
+  /// What the peer has said of what was sent, behind a part of its own.
+  Status take_news(const Frame& frame);
   /// The peer will take no more, of ends that are still to come either.
   void abandon();
   /// Ends all streams when what is queued is sent.
@@ -104,7 +110,7 @@ class Outbound final : private bootstrap::Link::Owner, private Stream::Owner {
   static void has_brought_parts(Flow& flow);
   void try_own_rail(Flow& flow);
   void ask();
-  void ask_again();
+  void connection_lost();
   Flow& flow_of(const bootstrap::Link& link);
   void link_opened(bootstrap::Link& link) override;
   void link_frame(bootstrap::Link&, std::span<const std::byte>) override {}
@@ -115,7 +121,7 @@ class Outbound final : private bootstrap::Link::Owner, private Stream::Owner {
   void stream_ended(Stream& stream, Stream::End how, Status why) override;
   void give_pulse();
   Status take_credit(const Frame& frame);
-  Status take_acknowledgement(Flow& flow, uint64_t parts);
+  Status take_acknowledgement(Flow& flow, const Frame& frame);
 
   bootstrap::EventLoop& loop_;
   const Options options_;

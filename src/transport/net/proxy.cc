@@ -180,7 +180,9 @@ Outbound& Proxy::outbound(int peer) {
             .rails = rails_,
             .has_left = [this, peer] { return options_.member.has_left(peer); },
             .fail = [this, peer](Status why) { report(*sending_, peer, std::move(why)); },
-            .pulse = &pulse(peer)});
+            .pulse = &pulse(peer),
+            .give_news = news_travel_behind_parts() ? give_news_of(peer) : nullptr,
+            .lose_news = news_travel_behind_parts() ? lose_news_of(peer) : nullptr});
   return *found;
 }
 
@@ -195,8 +197,31 @@ Inbound& Proxy::inbound(int peer) {
             .patience = options_.patience.count() > 0 ? options_.patience
                                                       : replacement_time(rails_.interfaces.size()),
             .pulse = &pulse(peer),
-            .keeps_back = keeps_back(options_.machine.kind())});
+            .keeps_back = keeps_back(options_.machine.kind()),
+            .take_news = news_travel_behind_parts() ? take_news_of(peer) : nullptr});
   return *found;
+}
+
+// One thread at a time has both directions.
+bool Proxy::news_travel_behind_parts() const {
+  return keeps_back(options_.machine.kind()) && receiving_ == nullptr;
+}
+
+std::function<void(const Proxy::Queue&)> Proxy::give_news_of(int peer) {
+  return [this, peer](const Queue& queue) {
+    if (const auto from = inbound_.find(peer); from != inbound_.end())
+      from->second->give_news(queue);
+  };
+}
+
+std::function<void()> Proxy::lose_news_of(int peer) {
+  return [this, peer] {
+    if (const auto from = inbound_.find(peer); from != inbound_.end()) from->second->tell_again();
+  };
+}
+
+std::function<Status(const Frame&)> Proxy::take_news_of(int peer) {
+  return [this, peer](const Frame& frame) { return outbound(peer).take_news(frame); };
 }
 
 Pulse& Proxy::pulse(int peer) {

@@ -97,6 +97,12 @@ class Proxy {
   void welcome(std::unique_ptr<bootstrap::Link> link);
   Outbound& outbound(int peer);
   Inbound& inbound(int peer);
+  // What a peer's two directions have for each other (frame.h).
+  using Queue = std::function<void(const Frame&)>;
+  bool news_travel_behind_parts() const;
+  std::function<void(const Queue&)> give_news_of(int peer);
+  std::function<void()> lose_news_of(int peer);
+  std::function<Status(const Frame&)> take_news_of(int peer);
   Result<Messenger*> messenger(int peer) REQUIRES(mutex_);
   template <typename End>
   Status attach(const Name& name, End* end) REQUIRES(mutex_);
