@@ -49,7 +49,7 @@ class Relays {
       relay.from->collect(kPartBytes, [&](const transport::net::Part& part) {
         on_the_way_.push_back({&relay, part});
       });
-      relay.to->collect(/*all=*/true, [&](const transport::net::Frame& credit) {
+      relay.to->collect(transport::net::Incoming::Credit::All, [&](const transport::net::Frame& credit) {
         relay.from->grant(credit.channel, credit.step);
       });
     }

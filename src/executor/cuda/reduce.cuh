@@ -300,12 +300,8 @@ struct ReduceOperation : Accumulation<kType, kOp> {
       const uint64_t vec8 = narrow(values);
       if (!scales_result) return vec8;
       if constexpr (sizeof(Element) == 1) {
-        const auto half = [&](uint32_t elements) {
-          return byte_quotients(elements, header.result_divider,
-                                /*have_signs=*/(header.flags & kUnsigned) == 0);
-        };
-        return static_cast<uint64_t>(half(static_cast<uint32_t>(vec8 >> 32))) << 32 |
-               half(static_cast<uint32_t>(vec8));
+        return byte_quotients_of(vec8, header.result_divider,
+                                 /*have_signs=*/(header.flags & kUnsigned) == 0);
       } else {
         typename Base::Values quotients = Base::widen(vec8);
 #pragma unroll
@@ -317,7 +313,40 @@ struct ReduceOperation : Accumulation<kType, kOp> {
     }
   }
 
+  /// Whether finish_all() is better than finish() of each.
+  static constexpr bool kFinishesTogether =
+      kScales && sizeof(Element) == 1 && !std::is_floating_point_v<Accumulator>;
+  /// finish() of several, which decides once for all of them how they are divided: what a branch
+  /// stands between is not done at the same time. Calls set(i, the vec8 of the i-th result).
+  template <int kCount, typename Set>
+  static __device__ __forceinline__ void finish_all(const LaunchHeader& header,
+                                                    Values (&values)[kCount], bool scales_result,
+                                                    Set&& set) {
+    const bool have_signs = (header.flags & kUnsigned) == 0;
+    const uint32_t divider = header.result_divider;
+    const auto set_all = [&](auto&& result_of) {
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) set(i, result_of(narrow(values[i])));
+    };
+    if (!scales_result) {
+      set_all([](uint64_t vec8) { return vec8; });
+    } else if ((divider & kBytesShift) == 0) {
+      set_all([&](uint64_t vec8) { return byte_quotients_of(vec8, divider, have_signs); });
+    } else if (have_signs) {
+      set_all([&](uint64_t vec8) { return byte_quotients_of(vec8, divider | kBytesShift, true); });
+    } else {
+      set_all([&](uint64_t vec8) { return byte_quotients_of(vec8, divider | kBytesShift, false); });
+    }
+  }
+
  private:
+  static __device__ __forceinline__ uint64_t byte_quotients_of(uint64_t vec8, uint32_t divider,
+                                                               bool have_signs) {
+    const auto half = [&](uint64_t elements) {
+      return byte_quotients(static_cast<uint32_t>(elements), divider, have_signs);
+    };
+    return uint64_t{half(vec8 >> 32)} << 32 | half(vec8);
+  }
   /// Truncates toward zero. One division for both signs, which is most of the code.
   static __device__ __forceinline__ Accumulator quotient(const LaunchHeader& header,
                                                          Element element) {

@@ -160,13 +160,13 @@ class StageReduction {
     // Before the loads, whose latency hides its own.
     const bool scales_result = blocks_.scales_result();
     uint32_t shift = kIsLoose ? shift_of(0) : 0;
-    Values values[kRows][Access::kVec8s];
+    Values values[kRows * Access::kVec8s];
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
       const Piece piece = load_shifted<Piece>(memory + i * kRow, shift);
 #pragma unroll
       for (int g = 0; g < Access::kVec8s; ++g) {
-        values[i][g] = Operation::widen(Access::vec8(piece, g));
+        values[i * Access::kVec8s + g] = Operation::widen(Access::vec8(piece, g));
       }
     }
 #pragma unroll 1
@@ -178,17 +178,25 @@ class StageReduction {
         const Piece piece = load_shifted<Piece>(memory + i * kRow, shift);
 #pragma unroll
         for (int g = 0; g < Access::kVec8s; ++g) {
-          Operation::accumulate(values[i][g], Operation::widen(Access::vec8(piece, g)));
+          Operation::accumulate(values[i * Access::kVec8s + g],
+                                Operation::widen(Access::vec8(piece, g)));
         }
       }
     }
     Piece result[kRows];
+    if constexpr (Operation::kFinishesTogether) {
+      Operation::finish_all(blocks_.cta.header, values, scales_result, [&](int i, uint64_t vec8) {
+        Access::set_vec8(result[i / Access::kVec8s], i % Access::kVec8s, vec8);
+      });
+    } else {
 #pragma unroll
-    for (int i = 0; i < kRows; ++i) {
+      for (int i = 0; i < kRows; ++i) {
 #pragma unroll
-      for (int g = 0; g < Access::kVec8s; ++g) {
-        Access::set_vec8(result[i], g,
-                         Operation::finish(blocks_.cta.header, values[i][g], scales_result));
+        for (int g = 0; g < Access::kVec8s; ++g) {
+          Access::set_vec8(
+              result[i], g,
+              Operation::finish(blocks_.cta.header, values[i * Access::kVec8s + g], scales_result));
+        }
       }
     }
     const uint64_t first = uint64_t{at} * kVec16 + p * sizeof(Piece);
