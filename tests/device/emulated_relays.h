@@ -49,9 +49,10 @@ class Relays {
       relay.from->collect(kPartBytes, [&](const transport::net::Part& part) {
         on_the_way_.push_back({&relay, part});
       });
-      relay.to->collect(transport::net::Incoming::Credit::All, [&](const transport::net::Frame& credit) {
-        relay.from->grant(credit.channel, credit.step);
-      });
+      relay.to->collect(transport::net::Incoming::Credit::All,
+                        [&](const transport::net::Frame& credit) {
+                          relay.from->grant(credit.channel, credit.step);
+                        });
     }
     if (on_the_way_.empty()) return;
     std::swap(on_the_way_[random_() % on_the_way_.size()], on_the_way_.back());
