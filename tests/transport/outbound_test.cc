@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
@@ -109,7 +110,7 @@ class Sender {
              .pulse = &pulse,
              .give_news =
                  [this](const auto& queue) {
-                   if (std::exchange(has_news, false)) queue(kNews);
+                   if (has_news.exchange(false)) queue(kNews);
                  },
              .lose_news = [this] { ++losses; }}) {
     outbound_.add(key(1), *end_);
@@ -171,8 +172,8 @@ class Sender {
   static constexpr Frame kNews{.kind = FrameKind::Acknowledge, .step = 5, .flags = kBehindPart};
   Pulse pulse;
   std::vector<std::string> failures;
-  bool has_news = false;  // of the other direction
-  int losses = 0;
+  std::atomic<bool> has_news{false};  // of the other direction
+  std::atomic<int> losses{0};
   Peer peer{*loop_};
 
  private:
