@@ -62,6 +62,17 @@ class Numbers final : public EventSource {
   Fd epoll_;
 };
 
+// Brings nothing.
+struct Silent : EventSource {
+  explicit Silent(int descriptor) : fd(descriptor) {}
+  int descriptor() const override { return fd.get(); }
+  void before_wait() override {}
+  bool serve(std::span<const epoll_event>) override { return true; }
+  void begin_serving() override {}
+  void end_serving() override {}
+  const Fd fd;
+};
+
 class WaitingKernel final : public Kernel {
  public:
   WaitingKernel(std::atomic<int>& number, int wanted, std::atomic<int>& steps)
@@ -287,13 +298,9 @@ TEST_P(EventSourcesTest, LeaveNoDescriptorBehind) {
 
 // What it brings may be what kernels wait for: they are stepped before anybody waits again.
 TEST(WaitForSources, IsNotBegunWhereOneThatWasLeftOutHasBeenServed) {
-  struct Held final : EventSource {
-    int descriptor() const override { return fd.get(); }
-    void before_wait() override {}
+  struct Held final : Silent {
+    Held() : Silent(eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK)) {}  // readable
     bool serve(std::span<const epoll_event>) override { return !is_held; }
-    void begin_serving() override {}
-    void end_serving() override {}
-    Fd fd{eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK)};  // readable
     std::atomic<bool> is_held{true};
   };
   EventSources sources;
@@ -322,13 +329,9 @@ TEST(WaitForSources, IsNotBegunWhereOneThatWasLeftOutHasBeenServed) {
 // Whoever lets go of it waits until nobody is in the wait: a poller that went into the next one
 // before that thread has the lock would keep it there for as long as kernels wait.
 TEST(WaitForSources, EndsForGoodWithTheLastSource) {
-  struct Last final : EventSource {
-    int descriptor() const override { return fd.get(); }
-    void before_wait() override {}
-    bool serve(std::span<const epoll_event>) override { return true; }
-    void begin_serving() override {}
+  struct Last final : Silent {
+    Last() : Silent(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
     void end_serving() override { has_gone = true; }  // under the lock, while detach() goes on
-    Fd fd{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
     std::atomic<bool> has_gone{false};
   };
   int waits_for_none = 0;
@@ -379,17 +382,12 @@ INSTANTIATE_TEST_SUITE_P(, EventSourcesTest, testing::Bool(), [](const auto& in_
 
 // The source's own thread waits for the epoll, too, while nobody serves.
 TEST(WakesOfSources, AreNotLeftInTheEpollOfTheOnlyOne) {
-  struct Alone final : EventSource {
-    int descriptor() const override { return fd.get(); }
-    void before_wait() override {}
-    bool serve(std::span<const epoll_event>) override { return true; }
-    void begin_serving() override {}
-    void end_serving() override {}
+  struct Alone final : Silent {
+    Alone() : Silent(epoll_create1(EPOLL_CLOEXEC)) {}
     bool is_readable() const {
       epoll_event event;
       return epoll_wait(fd.get(), &event, 1, 0) == 1;
     }
-    Fd fd{epoll_create1(EPOLL_CLOEXEC)};
   };
   EventSources sources;
   Alone alone;
@@ -410,18 +408,14 @@ TEST(WakesOfSources, AreNotLeftInTheEpollOfTheOnlyOne) {
 
 // Whoever waits for the first alone does not see the second's descriptor.
 TEST(WaitForSources, EndsWhereAnotherComes) {
-  struct Silent final : EventSource {
-    int descriptor() const override { return fd.get(); }
+  struct Awaited final : Silent {
+    Awaited() : Silent(epoll_create1(EPOLL_CLOEXEC)) {}
     void before_wait() override { waits = true; }
-    bool serve(std::span<const epoll_event>) override { return true; }
-    void begin_serving() override {}
-    void end_serving() override {}
-    Fd fd{epoll_create1(EPOLL_CLOEXEC)};
     std::atomic<bool> waits{false};
   };
   for (const bool second_goes_first : {false, true}) {
     EventSources sources;
-    Silent first, second;
+    Awaited first, second;
     ASSERT_TRUE(sources.attach(first).is_ok());
     std::thread poller([&] {
       sources.begin();

@@ -81,7 +81,6 @@ gpu::virtual_::VirtualMachine& gpus() {
 struct ServedEngine {
   ServedEngine() {
     engine = Engine::create({.workers = &gpus(),
-                             .most_by_kernels = UINT64_MAX,
                              .name = "test",
                              .progress = [] { return false; },
                              .tell = [this] { told.store(arrived.load()); },

@@ -86,7 +86,7 @@ def messages():
 
 def cores():
     """The same work for both libraries. Two runs in which it differs were not on cores of one speed: hyper-threads that others use are half
-    as fast, and so are a process's calls for as long as it lives."""
+    as fast, and so are the calls of a process that has one, mostly for as long as it lives."""
     timed("plain Python beside it, no call", lambda: sum(i * i for i in range(200)))
 
 

@@ -76,10 +76,8 @@ void EventSources::choose_alone() {
   if (sources_.size() == 1) {
     const auto& [number, source] = *sources_.begin();
     std::lock_guard lock(descriptors_mutex_);
-    epoll_event event{};
-    event.events = EPOLLIN;
-    event.data.u64 = kWake;
-    if (epoll_ctl(source->descriptor(), EPOLL_CTL_ADD, wake_.get(), &event) == 0 || errno == EEXIST)
+    if (epoll_control(source->descriptor(), EPOLL_CTL_ADD, wake_.get(), EPOLLIN, kWake) ||
+        errno == EEXIST)
       alone_ = number;
   } else if (is_waiting_ && waited_ != 0) {
     write_wake();
