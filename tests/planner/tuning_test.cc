@@ -169,7 +169,7 @@ std::string with_channels(std::string_view name, int channels) {
   set_reach(settings, true);
   expect(settings, 32, "GPUs with a file of their own");
   set_reach(settings, false);
-  expect(settings, 24, "slots");
+  expect(settings, 48, "slots");
   set_reach(settings, true);
   set_shares_host(settings, true);
   expect(settings, 24, "host memory");
