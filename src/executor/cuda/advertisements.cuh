@@ -1,8 +1,8 @@
 // The ends of an advertisement (protocol/advertisement.h) in a kernel: what workers do. What the
 // service warp does stands in service_warp.cuh.
 //
-//   who advertises   does so as soon as the worker starts, then waits for the other (kernel.cuh)
-//   who takes    asks chunk_at() where to store, or to read, once the port is open
+//   who advertises  does so as the CTA starts (cta_start.cuh), then waits for the other (kernel.cuh)
+//   who takes       asks chunk_at() where to store, or to read, once the port is open
 #pragma once
 
 #include "executor/cuda/cta.cuh"
@@ -18,42 +18,52 @@ __device__ __forceinline__ bool makes_advertisement(const PortState& port) {
   return (port.is_send != 0) == (port.is_direct_get != 0);
 }
 
-/// Where the port's peer sees `memory`, of the buffer that the port advertises; 0: nowhere.
-/// `is_open`: those that see open buffers (PortState::opens) see it at its own address.
-__device__ __forceinline__ uint64_t seen_by_peer(const Cta& cta, const PortState& port,
-                                                 const std::byte* memory, bool is_open) {
-  const auto address = reinterpret_cast<uint64_t>(memory);
-  if (address == 0) return 0;
-  const uint64_t* shifts = port.is_send ? cta.work->input_shifts : cta.work->output_shifts;
-  if (shifts == nullptr) return is_open && port.opens != 0 ? address : 0;
-  // Written by the host before this kernel was queued.
-  const uint64_t shift =
-      ptx::load<uint64_t>(reinterpret_cast<const std::byte*>(shifts + port.peer));
-  return advertisement::seen_by(shift, address);
+/// Where the first chunk of the port's worker lies, or belongs; null if that is nowhere that could
+/// be advertised.
+template <typename Operation>
+__device__ __forceinline__ const std::byte* advertised_memory(const LaunchHeader& header,
+                                                              const WorkTask& work,
+                                                              const AdvertisedBlock& advertised) {
+  const Partition& partition = work.partition;
+  const uint32_t channel = channel_of(work);
+  if (partition.count_from(advertised.chunk_block, channel) == 0) return nullptr;
+  const std::byte* buffer = work.input;
+  if (advertised.buffer == OperandBuffer::Input) {
+    if (Operation::kReduces && (header.flags & kScalesInput) != 0) return nullptr;
+  } else if (advertised.buffer == OperandBuffer::Output) {
+    buffer = work.output;
+  } else {
+    return nullptr;  // nobody sees the scratch memory of others
+  }
+  return buffer + (advertised.block * partition.block_stride + partition.start_of(channel, 0)) *
+                      Operation::element_bytes(header);
 }
 
-/// By one thread of a worker, before it waits for anything: if it is this end that advertises, does
-/// so. `memory` is where the worker's first chunk lies, or belongs; null if it cannot be
-/// advertised. `is_open`: see seen_by_peer(). `serves`: as an exposing sender, the worker serves
-/// pulls.
-__device__ __forceinline__ void make_advertisement(const Cta& cta, PortState& port,
-                                                   const std::byte* memory, bool is_open,
-                                                   bool serves) {
-  if (port.advertisement != static_cast<uint64_t>(Advertisement::Pending) ||
-      !makes_advertisement(port))
-    return;
-  const uint64_t address = seen_by_peer(cta, port, memory, is_open);
-  const bool advertises = address != 0 && advertisement::fits(address);
-  // [advertisement] pairs with [take]. Relaxed: where data are put, the buffer is free since before
-  // the kernel; data that are exposed were there before it, for all GPUs, since the stream has
-  // ordered what wrote them.
-  ptx::store_relaxed_system(
-      &port.remote_control->advertisement,
-      advertisement::of(advertises ? address : 0, port.tag, advertises && serves));
-  // After the advertisement, for the service warp, which may have to take it back.
-  ptx::store_release_shared(
-      &port.advertisement,
-      static_cast<uint64_t>(advertises ? Advertisement::Agreed : Advertisement::None));
+/// Where the port's peer sees that memory; 0: nowhere, and data go through slots.
+template <typename Operation>
+__device__ __forceinline__ uint64_t advertised_address(const LaunchHeader& header,
+                                                       const WorkTask& work, const PortTask& port,
+                                                       const AdvertisedBlock& advertised) {
+  const auto address =
+      reinterpret_cast<uint64_t>(advertised_memory<Operation>(header, work, advertised));
+  if (address == 0) return 0;
+  const bool is_send = (port.end & PortTask::kSendEnd) != 0;
+  const uint64_t* shifts = is_send ? work.input_shifts : work.output_shifts;
+  uint64_t seen = 0;
+  if (shifts != nullptr) {
+    // Written by the host before this kernel was queued.
+    seen = advertisement::seen_by(ptx::load<uint64_t>(reinterpret_cast<const std::byte*>(
+                                      shifts + (port.end & PortTask::kPeerMask))),
+                                  address);
+  } else if ((is_send ? work.can_get : work.can_put) != 0 && (port.end & PortTask::kOpens) != 0) {
+    seen = address;
+  }
+  return advertisement::fits(seen) ? seen : 0;
+}
+
+/// Can pulls be served, by workers that have what that takes (kServesPulls)? Known from the start.
+__device__ __forceinline__ bool can_serve_pulls(const LaunchHeader& header, const WorkTask& work) {
+  return header.pull_bytes != 0 && work.width >= kVec16;
 }
 
 /// Where the chunk of a round lies, or belongs: in memory that was advertised, if this end has

@@ -67,18 +67,21 @@ class CopyWorker : private CopyEnds<Operation, kCrew> {
                                                                 : kVec16)) {}
 
   /// `position`: 0, or what the thread returned that has found a buffer which is not aligned, and
-  /// has stored nothing: the warp is to run the worker. Returns 0 when the worker is done.
+  /// has stored nothing: the warp is to run the worker. Returns 0 when the worker is done. A
+  /// thread's ring has been started (run_simple() of kernel.cuh), a warp starts its own.
   __device__ __forceinline__ uint32_t run(uint32_t position) {
     if (!this->find_source()) {
       if (ring_.leads()) leave_advertisements(cta_);
       return 0;
     }
     if (ndestinations_ == 0 && !this->receives()) return 0;  // a copy onto itself
-    if (!kByWarp && is_loose_) return kToBeRunByOthers;
-    if (position >> 1 != 0) {
-      ring_.resume(position >> 1);
-    } else {
-      ring_.start();
+    if (!kByWarp && is_loose_) return kToBeRunByOthers | ring_.position() << 1;
+    if constexpr (kByWarp) {
+      if (position != 0) {
+        ring_.resume(position >> 1);
+      } else {
+        ring_.start();
+      }
     }
     load_.enter(0, this->whole_bytes(0));
     // Reductions send what they reduce, or to be reduced: nothing that they could share. (And their
@@ -96,10 +99,10 @@ class CopyWorker : private CopyEnds<Operation, kCrew> {
     return 0;
   }
 
-  /// `position`: what the thread returned that has found a buffer which is not aligned. By the same
-  /// thread, of a worker that receives nothing, with `warps` others that shift, which it tells how
+  /// After run() has returned to the thread that a buffer is not aligned. By the same thread, of a
+  /// worker that receives nothing, with `warps` others that shift, which it tells how
   /// far. False: destinations are not aligned alike; nothing is stored, or said.
-  __device__ __forceinline__ bool run_shifted(uint32_t position, uint32_t warps) {
+  __device__ __forceinline__ bool run_shifted(uint32_t warps) {
     if (line_mask_ == 0 || !this->find_source()) return false;
     if (!this->open_destinations()) {
       leave_advertisements(cta_);
@@ -107,7 +110,7 @@ class CopyWorker : private CopyEnds<Operation, kCrew> {
       return true;
     }
     if (!this->find_shift()) return false;
-    if (position >> 1 != 0) ring_.invalidate();
+    ring_.invalidate();
     ring_.start();
     handover_->leave(kShifts | shift_);
     load_.enter(0, this->whole_bytes(0));

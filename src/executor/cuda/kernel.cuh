@@ -9,6 +9,7 @@
 #pragma once
 
 #include "executor/cuda/copy_worker.cuh"
+#include "executor/cuda/cta_start.cuh"
 #include "executor/cuda/ll128_step.cuh"
 #include "executor/cuda/ll_step.cuh"
 #include "executor/cuda/pull_server.cuh"
@@ -38,26 +39,7 @@ __device__ __forceinline__ Prefetched prefetch_input(const LaunchArgs& args) {
   return prefetched;
 }
 
-/// By one thread of a worker, as soon as it starts.
-template <typename Operation>
-__device__ __forceinline__ void start_advertisements(const Cta& cta, const WorkerTask& task) {
-  if (task.count != 1) return;
-  const CompactInstruction& instruction = cta.instructions[task.first];
-  const Transfer transfer = transfer_of<Operation>(cta, instruction, /*round=*/0);
-  // What is put is passed on only through stages: threads read slots, which have whole vec16s.
-  const bool can_put = instruction.send_count == 0 || task.has(kCopiesStaged);
-  const bool can_get = !transfer.scales_input;
-  for_each_port_of(cta, instruction, [&](PortState& port) {
-    const bool can_advertise = port.is_send ? can_get : can_put;
-    const std::byte* memory = port.is_send ? transfer.source : transfer.target;
-    const bool is_open = (port.is_send ? cta.work->can_get : cta.work->can_put) != 0;
-    make_advertisement(cta, port, can_advertise ? memory : nullptr, is_open,
-                       Operation::kReduces && port.is_send && serves_pulls(cta, task));
-  });
-}
-
-/// Has the worker nothing to do but to wait for those that have its advertisements? Known once it
-/// has started them.
+/// Has the worker nothing to do but to wait for those that have its advertisements?
 __device__ __forceinline__ bool only_awaits(const Cta& cta, const WorkerTask& task) {
   if (task.count != 1) return false;
   const CompactInstruction& instruction = cta.instructions[task.first];
@@ -111,7 +93,7 @@ __device__ __forceinline__ void drive_copy(const Cta& cta, const WorkerTask& tas
   if constexpr (!Operation::kReduces) {
     if (position != 0 && cta.instructions[task.first].receive_count == 0) {
       CopyWorker<Operation, CopyCrew::ThreadAndShifters> copy(cta, task, pointers, &handover);
-      if (copy.run_shifted(position, shifting_warps(worker.size / kWarp - 1))) return;
+      if (copy.run_shifted(shifting_warps(worker.size / kWarp - 1))) return;
     }
   }
   handover.leave(position);
@@ -130,7 +112,7 @@ __device__ __forceinline__ void take_over_copy(const Cta& cta, const WorkerTask&
       return shift_stages(ring, static_cast<uint32_t>(left), worker);
     }
     // Nothing has been stored, so that they may begin anew. (What was put is passed on from stages
-    // alone: start_advertisements().)
+    // alone: AdvertisedBlock.)
     if (worker.size > kWarp && cta.instructions[task.first].receive_count == 0) {
       worker.barrier();  // the thread's addresses, where the plan is to be, are not wanted any more
       if (worker.rank == 0) begin_plan(pointers);
@@ -200,9 +182,15 @@ __device__ __forceinline__ void run_simple(const Cta& cta, const WorkerTask& tas
                                            const WorkerThreads& worker) {
   std::byte** pointers = cta.pointers + task.pointers;
   if (worker.rank == 0) {
-    start_advertisements<Operation>(cta, task);
     begin_plan(pointers);
     if (task.has(kCopiesStaged)) handover_of(cta.instructions[task.first], pointers).start();
+  }
+  // By another warp, if there is one: what the thread that copies does before its first load adds
+  // to the time of every operation.
+  if (ptx::has_bulk_copies() && task.has(kCopiesStaged) &&
+      worker.rank == (worker.size > kWarp ? kWarp : 0)) {
+    using Ring = typename CopyWorker<Operation, CopyCrew::Thread>::Ring;
+    Ring(cta.header.copy_stages, task.ring, /*operands=*/1).start();
   }
   worker.barrier();
   if (only_awaits(cta, task)) return run_awaiting<Operation>(cta, task, worker);
@@ -220,7 +208,7 @@ template <typename Operation, Protocol kProtocol, bool kHasRelays = false>
 __device__ __forceinline__ void run_kernel(const LaunchArgs& args) {
   Prefetched prefetched{nullptr, 0};
   if constexpr (kProtocol == Protocol::LL) prefetched = prefetch_input<Operation>(args);
-  Cta cta = start_cta<Operation>(args);
+  Cta cta = start_cta<Operation, kProtocol == Protocol::Simple>(args);
   if constexpr (kProtocol == Protocol::Simple) {
     if (role_of_warp(args.header) == kServiceWorker) return serve_ports(cta);
   }

@@ -105,11 +105,21 @@ struct PortTask {
 };
 static_assert(sizeof(PortTask) == 32);
 
+/// Of a port that advertises (protocol/advertisement.h): where the chunks of its worker's only
+/// instruction lie, or belong.
+struct alignas(8) AdvertisedBlock {
+  uint16_t block;
+  uint16_t chunk_block;  // CompactInstruction's
+  OperandBuffer buffer;  // None: nothing can be advertised
+  uint8_t serves;        // 1: of an exposing sender, its worker serves pulls (kServesPulls)
+};
+static_assert(sizeof(AdvertisedBlock) == 8);
+
 /// How far an end of a connection is with the advertisement of an operation
 /// (protocol/advertisement.h).
 enum class Advertisement : uint64_t {
   None,     // data go through slots
-  Pending,  // who advertises: has not yet. Who takes: has seen none
+  Pending,  // who takes: has seen none
   Agreed,   // who advertises: has. Who takes: has taken it
 };
 
@@ -133,8 +143,8 @@ struct alignas(16) PortState {
   uint64_t published;  // Simple: `completed` when the peer was last told, for the service warp
   ControlBlock* control;         // of this channel; null: the port is none of this CTA
   ControlBlock* remote_control;  // of this channel
-  uint64_t advertisement;  // Advertisement: of who advertises written by the worker, else by the
-                           // service warp
+  uint64_t advertisement;  // Advertisement: of who advertises as the CTA has started, else written
+                           // by the service warp
   uint64_t detached;       // not 0 once the worker, aborted, uses no memory of others any more
   uint32_t peer;           // rank
   uint32_t other_tag;      // Simple: of the call that the slots which are there belong to
@@ -143,7 +153,6 @@ struct alignas(16) PortState {
   uint8_t is_send;
   uint8_t stays;          // PortTask::kStays
   uint8_t is_direct_get;  // PortTask::kDirectGet
-  uint8_t opens;          // PortTask::kOpens
   std::byte* own_slots;   // of this channel, whatever `slots` is
   uint32_t pulls;         // Pulls: of a receiver
   uint32_t delivered;  // pulled tiles that are there, by the service warp; of an exposing sender:
@@ -237,8 +246,9 @@ struct alignas(16) LaunchHeader {
                             // unknown
 
   uint32_t params_at;  // bytes from the start of LaunchArgs::tables
-  // Bytes from the start of the parameters.
-  uint32_t staged_at;  // end of the ports
+  // Bytes from the start of the parameters, which begins with the ports.
+  uint32_t advertised_at;  // AdvertisedBlock [port]; 0: no port advertises
+  uint32_t staged_at;      // end of both
   uint32_t params_bytes;
   // Bytes from the start of shared memory, which begins with the parameters from staged_at on.
   uint32_t instructions_at;

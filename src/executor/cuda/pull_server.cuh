@@ -19,7 +19,7 @@ namespace niccolite::executor::cuda {
 
 /// Can the worker serve pulls for what it exposes? Known from the start.
 __device__ __forceinline__ bool serves_pulls(const Cta& cta, const WorkerTask& task) {
-  return task.has(kServesPulls) && cta.header.pull_bytes != 0 && cta.work->width >= kVec16;
+  return task.has(kServesPulls) && can_serve_pulls(cta.header, *cta.work);
 }
 
 template <typename Operation, bool kByWarp>
@@ -39,7 +39,7 @@ class PullServer {
 
   /// Until the peer is done, or the operation aborted.
   __device__ __forceinline__ void run() {
-    ring_.start();
+    if constexpr (kByWarp) ring_.start();  // a thread's has been started (run_simple())
     run_pipeline(ring_, *this);
   }
 

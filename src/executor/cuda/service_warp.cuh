@@ -130,11 +130,7 @@ class PortService {
   __device__ __forceinline__ void leave_as_advertiser() {
     if (port_ == nullptr || !makes_advertisement(*port_)) return;
     close();
-    uint64_t state;
-    do {  // the worker makes its advertisement before it looks at anything
-      state = ptx::load_acquire_shared(&port_->advertisement);
-    } while (state == static_cast<uint64_t>(Advertisement::Pending));
-    if (state == static_cast<uint64_t>(Advertisement::None)) return;
+    if (port_->advertisement == static_cast<uint64_t>(Advertisement::None)) return;
     if (ptx::exchange_acquire_system(&port_->remote_control->advertisement, advertisement::kNone) !=
         advertisement::kNone) {
       return;  // nobody has taken it, and nobody will

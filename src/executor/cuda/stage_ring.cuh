@@ -67,7 +67,7 @@ class StageRing : public Crew<kByWarp> {
         memory_(ptx::shared_memory() + area.stages_at +
                 ring * stages() * operands * area.stage_bytes) {}
 
-  /// Before anything else, by the crew.
+  /// Before anything else, by the crew, or by one thread before a barrier with it.
   __device__ __forceinline__ void start() {
     if (leads()) {
       // Where threads fill: what each of them has started, and a note of the leader's.
@@ -80,8 +80,8 @@ class StageRing : public Crew<kByWarp> {
     }
     this->barrier();
   }
-  /// For a ring that a thread has started whose stages were not shifted, with nothing pending: it
-  /// is to be started anew.
+  /// For a ring that was started for stages that are not shifted, with nothing pending: it is to be
+  /// started anew.
   __device__ __forceinline__ void invalidate() {
     for (uint32_t s = 0; s < kStages; ++s) ptx::invalidate_stage_barrier(&stage(s).barrier);
   }
@@ -214,7 +214,10 @@ class StageRing : public Crew<kByWarp> {
   }
 
  private:
-  static constexpr uint32_t kBeingStored = 3;
+  // Where warps shift, stages that wait for them are worth more than stores under way (0074); else
+  // fewer stores than three do not fill a link, and more leave too little to loads (copies within
+  // the GPU beside sends: a tenth slower by five).
+  static constexpr uint32_t kBeingStored = kIsShifted ? 1 : 3;
   static constexpr uint32_t kLag = 4;
   static constexpr uint32_t kLastTile = 1;  // of Stage::bytes
   static constexpr uint32_t kNoTile = 2;    // the same

@@ -33,6 +33,7 @@ class Layout {
 
 struct Tables {
   std::vector<PortTask> ports;
+  std::vector<AdvertisedBlock> advertised;
   std::vector<CompactInstruction> instructions;
   std::vector<WorkerTask> workers;
   std::vector<PortUse> uses;
@@ -209,11 +210,44 @@ void add_ports(const Launch& launch, Tables& tables) {
   }
 }
 
+/// Every worker that advertises has one instruction (lowering: a connection whose memory is
+/// advertised has one step in each round).
+void add_advertised(const Launch& launch, const WorkerMovers& movers, Tables& tables) {
+  const Program& program = *launch.program;
+  tables.advertised.resize(program.ports.size());
+  bool advertises = false;
+  for (size_t l = 0; l < program.workers.size(); ++l) {
+    const CompactWorker& worker = program.workers[l];
+    if (worker.count != 1) continue;
+    const CompactInstruction& instruction = program.instructions[worker.first];
+    const uint8_t forms = movers.forms[l];
+    // What is put is passed on only through stages: threads read slots, which have whole vec16s.
+    const bool can_put = instruction.send_count == 0 || (forms & kCopiesStaged) != 0;
+    for (uint32_t r = 0; r < instruction.receive_count; ++r) {
+      const uint16_t port = program.indices[instruction.receive + r];
+      if (route_in(launch, port).way != lowering::Way::DirectPut) continue;
+      advertises = true;
+      tables.advertised[port] = {instruction.target_block, instruction.chunk_block,
+                                 can_put ? instruction.target : OperandBuffer::None, 0};
+    }
+    for (uint32_t s = 0; s < instruction.send_count; ++s) {
+      const uint16_t port = program.indices[instruction.send + s];
+      if (route_in(launch, port).way != lowering::Way::DirectGet) continue;
+      advertises = true;
+      tables.advertised[port] = {instruction.source_block, instruction.chunk_block,
+                                 instruction.source, (forms & kServesPulls) != 0};
+    }
+  }
+  if (!advertises) tables.advertised.clear();
+}
+
 /// The parameters, and in the header where everything lies in it and in shared memory.
 std::vector<std::byte> lay_out(const Tables& tables, LaunchHeader& header) {
   std::vector<std::byte> params;
   Layout layout(params);
   layout.add(tables.ports);
+  const uint32_t advertised_at = layout.add(tables.advertised);
+  header.advertised_at = tables.advertised.empty() ? 0 : advertised_at;
   header.staged_at = static_cast<uint32_t>(params.size());
   header.instructions_at = layout.add(tables.instructions) - header.staged_at;
   header.workers_at = layout.add(tables.workers) - header.staged_at;
@@ -259,6 +293,7 @@ Result<Params> make_params(const Launch& launch, uint32_t threads, bool reduces,
   Tables tables;
   const WorkerMovers movers = choose_worker_movers(launch, header.flags, reduces, staging);
   add_ports(launch, tables);
+  add_advertised(launch, movers, tables);
   add_instructions(launch, tables);
   Params params;
   params.threads = add_workers(launch, threads, movers, reduces, tables);
