@@ -52,7 +52,7 @@ __device__ __forceinline__ void start_port(const LaunchHeader& header, const Por
   state.completed = base;
   state.published = base;
   state.control = control;
-  state.advertisement = static_cast<uint64_t>(takes_advertisement         ? Advertisement::Pending
+  state.advertisement = static_cast<uint64_t>(takes_advertisement          ? Advertisement::Pending
                                               : address != 0 && !is_closed ? Advertisement::Agreed
                                                                            : Advertisement::None);
   state.detached = 0;
@@ -120,7 +120,8 @@ __device__ __forceinline__ Cta start_cta(const LaunchArgs& args) {
   const uint32_t reversed = ptx::threads() - 1 - ptx::thread();
   uint4 first{};
   if (reversed < units) first = source[reversed];
-  const uint32_t own_port = ptx::thread() % kWarp * (ptx::threads() / kWarp) + ptx::thread() / kWarp;
+  const uint32_t own_port =
+      ptx::thread() % kWarp * (ptx::threads() / kWarp) + ptx::thread() / kWarp;
   for (uint32_t p = own_port; p < header.nports; p += ptx::threads()) {
     // Two wide loads: read field by field, the address of the control block comes one latency late.
     const uint4 parts[2] = {reinterpret_cast<const uint4*>(params)[2 * p],
