@@ -143,8 +143,12 @@ void Network::await_carrier(int machine) const {
   }).join();
 }
 
-bool Network::configure(int machine, const std::string& lines, std::string& reason) const {
-  const int inside = machine < 0 ? between_.get() : this->machine(machine);
+namespace {
+
+/// Runs the lines as commands of ip(8) or tc(8) in a namespace. False and what it said in `reason`
+/// when one fails.
+bool run_lines(int inside, const char* program, const std::string& lines, std::string& reason) {
+  const std::string path = std::string("/usr/sbin/") + program;
   int input[2], output[2];
   if (pipe2(input, O_CLOEXEC) != 0 || pipe2(output, O_CLOEXEC) != 0) std::abort();
   const pid_t child = fork();
@@ -155,8 +159,8 @@ bool Network::configure(int machine, const std::string& lines, std::string& reas
     dup2(output[1], STDOUT_FILENO);
     dup2(output[1], STDERR_FILENO);
     if (setns(inside, CLONE_NEWNET) != 0) _exit(126);
-    execlp("ip", "ip", "-batch", "-", static_cast<char*>(nullptr));
-    execl("/usr/sbin/ip", "ip", "-batch", "-", static_cast<char*>(nullptr));
+    execlp(program, program, "-batch", "-", static_cast<char*>(nullptr));
+    execl(path.c_str(), program, "-batch", "-", static_cast<char*>(nullptr));
     _exit(127);
   }
   close(input[0]);
@@ -171,9 +175,22 @@ bool Network::configure(int machine, const std::string& lines, std::string& reas
   int status = 0;
   waitpid(child, &status, 0);
   if (status == 0 && written == static_cast<ssize_t>(lines.size())) return true;
-  reason = WIFEXITED(status) && WEXITSTATUS(status) == 127 ? "ip(8) is not installed (iproute2)"
-                                                           : "ip(8) cannot do it: " + said;
+  const bool is_missing = WIFEXITED(status) && WEXITSTATUS(status) == 127;
+  reason = program + (is_missing ? "(8) is not installed (iproute2)" : "(8) cannot do it: " + said);
   return false;
+}
+
+}  // namespace
+
+bool Network::configure(int machine, const std::string& lines, std::string& reason) const {
+  return run_lines(machine < 0 ? between_.get() : this->machine(machine), "ip", lines, reason);
+}
+
+bool Network::shape(int machine, int rail, const std::string& discipline,
+                    std::string& reason) const {
+  return run_lines(this->machine(machine), "tc",
+                   "qdisc add dev eth" + std::to_string(rail) + " root " + discipline + "\n",
+                   reason);
 }
 
 Network::Traffic Network::traffic(int machine, int rail) const {

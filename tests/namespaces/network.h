@@ -44,6 +44,11 @@ class Network {
   /// said in `reason` when one fails.
   bool configure(int machine, const std::string& lines, std::string& reason) const;
 
+  /// Has what leaves the machine by the rail go through a discipline of tc(8), as "netem delay 2ms
+  /// loss 1%". False and what tc said in `reason` where the kernel has none such: netem, many have
+  /// not.
+  bool shape(int machine, int rail, const std::string& discipline, std::string& reason) const;
+
  private:
   explicit Network(const Options& options) : options_(options) {}
   bool build(std::string& reason);
