@@ -13,9 +13,6 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 RANKS = 4
 WARM = 10  # rounds after which memory is compared
-# Descriptors and threads of connections that begin and end while they are counted: of 20 kills one or two, either way. What is
-# lost once in a round comes to more within 20 rounds, what is lost in one of a hundred within a thousand kills.
-COME_AND_GO = 2
 
 
 def now() -> float:
@@ -103,7 +100,7 @@ def run(library: pathlib.Path, count: int, limit: float, seed: int) -> int:
             # The least of some rounds: connections that end come and go.
             early, late = (min(each[what] for each in some) for some in (rounds[WARM // 2:WARM + 1], rounds[-WARM:]))
             print(f"  {what} of a process that was never killed, after {WARM} and {len(rounds) - 1} rounds: {early}, {late}")
-            if what in ("descriptors", "threads") and late > early + COME_AND_GO:
+            if what in ("descriptors", "threads") and late > early:
                 problem = problem or f"{what} grow"
     print(f"WRONG after {done} kills: {problem}" if problem else "all results right")
     shutil.rmtree(folder)

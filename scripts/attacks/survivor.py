@@ -37,6 +37,15 @@ def is_worker(task: str) -> bool:
 
 
 def resources() -> dict:
+    """The least of some looks: connections that begin, and those that end, are open for some milliseconds."""
+    looks = []
+    for _ in range(8):
+        looks.append(resources_now())
+        time.sleep(0.005)
+    return {what: min(look[what] for look in looks) for what in looks[0]}
+
+
+def resources_now() -> dict:
     status = pathlib.Path("/proc/self/status").read_text()
     return {"descriptors": len(os.listdir("/proc/self/fd")),
             "threads": sum(not is_worker(task) for task in os.listdir("/proc/self/task")),

@@ -124,6 +124,7 @@ TEST(Choice, IsPossibleAndSeldomTakesMoreThan24Ctas) {
       if (choice.channels <= kUsualCtas) continue;
       is_wide = true;
       ASSERT_LE(choice.channels, 48);
+      ASSERT_EQ(settings.machine, gpu::Kind::Cuda);
       ASSERT_FALSE(settings.shares_host);
       ASSERT_EQ(choice.protocol, Protocol::LL128);
     }

@@ -107,7 +107,8 @@ TEST(Settings, ObeysTheLimitsOfTheConfiguration) {
   // An explicit minimum above the default asks for more.
   const Settings many = make_settings(gpu::Kind::Cuda, 4, {.min_ctas = 40}).value();
   EXPECT_EQ(usual_channels(many), 40);
-  for (const executor::FifoShape& shape : many.shapes) EXPECT_GE(shape.channels, 40u);
+  for (size_t p = 0; p < executor::kProtocols; ++p)
+    EXPECT_EQ(many.shapes[p].channels, p == size_t(executor::Protocol::LL128) ? 48u : 40u);
 }
 
 TEST(Settings, LeaveRanksThatShareAGpuAPlaceEach) {
@@ -160,6 +161,7 @@ TEST(Settings, GiveOneConnectionMoreThanSeveral) {
 TEST(Settings, TakeAtMost24CtasUnlessAsked) {
   const Settings settings = make_settings(gpu::Kind::Cuda, 4, {}).value();
   EXPECT_EQ(usual_channels(settings), 24);
+  EXPECT_EQ(most_channels(settings), 48);
   for (size_t p = 0; p < executor::kProtocols; ++p)
     EXPECT_LE(settings.shapes[p].channels, p == size_t(executor::Protocol::LL128) ? 48u : 24u);
 }
