@@ -55,17 +55,13 @@ if(NICCOLITE_PRECOMPILE)
   target_precompile_headers(niccolite_precompiled PRIVATE ${NICCOLITE_COMMON_HEADERS})
 endif()
 
-# Unity builds (CMAKE_UNITY_BUILD, for the sanitizers in .ci/run): a dozen sources of a target are compiled as one, which takes half
-# the time, since most of it goes to headers and to templates that several of them use. What would share a name in the unnamed
-# namespace is listed as ALONE. Never in the builds of ./run and ./test, where each source must include what it uses, and a change of
-# one must not compile a dozen; only the tests of ./test are compiled so from .ci/run (NICCOLITE_UNITY_TESTS).
+# Unity builds (CMAKE_UNITY_BUILD, in .ci/run): a dozen sources of a target are compiled as one, which takes half the time, since most
+# of it goes to headers and to templates that several of them use. What would share a name in the unnamed namespace is listed as ALONE.
+# Never in the builds of ./run and ./test, where each source must include what it uses, and a change of one must not compile a dozen.
 set(CMAKE_UNITY_BUILD_BATCH_SIZE 12)
-option(NICCOLITE_UNITY_TESTS "Compile a dozen sources of a test at once" OFF)
 # What shadows a constant of another source is no fault.
 if(CMAKE_UNITY_BUILD)
   target_compile_options(niccolite_flags INTERFACE -Wno-shadow)
-elseif(NICCOLITE_UNITY_TESTS)
-  target_compile_options(niccolite_flags INTERFACE $<$<BOOL:$<TARGET_PROPERTY:NICCOLITE_IS_TEST>>:-Wno-shadow>)
 endif()
 function(niccolite_compile_alone)
   set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
@@ -93,9 +89,6 @@ function(niccolite_compile_test name)
       # GCC 12 is wrong about strings that are put together, where their headers are precompiled.
       target_compile_options(${name} PRIVATE -Wno-array-bounds -Wno-restrict -Wno-stringop-overflow)
     endif()
-  endif()
-  if(NICCOLITE_UNITY_TESTS)
-    set_target_properties(${name} PROPERTIES UNITY_BUILD ON)
   endif()
   set_target_properties(${name} PROPERTIES NICCOLITE_IS_TEST ON)
 endfunction()
