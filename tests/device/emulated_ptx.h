@@ -20,7 +20,8 @@
 
 #include "executor/cuda/device_types.h"
 
-// What kernels have inlined for the sake of registers, they share here: a quarter of the time to compile it.
+// What kernels have inlined for the sake of registers, they share here: a quarter of the time to
+// compile it.
 #undef __forceinline__
 #define __forceinline__ inline
 
