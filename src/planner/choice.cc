@@ -74,19 +74,19 @@ bool allows_all(const Settings& settings, Collective collective) {
   });
 }
 
-/// Do blocks lie side by side whose length is no multiple of 16 bytes? On a GPU threads then move
-/// them, in small pieces, and not bulk copies: what the model knows of the number of channels is
-/// not true of them, but that each of them moves as much as it can.
+/// Do blocks lie side by side whose length is no multiple of 16 bytes? (Messages of such lengths
+/// often do.) On a GPU threads then move them, and not bulk copies alone: what the model knows of
+/// the number of channels is not true of them, but that each of them moves as much as it can.
 bool is_uneven(const Settings& settings, const Workload& work) {
-  return settings.machine == gpu::Kind::Cuda && schedule::has_blocks_of_ranks(work.collective) &&
+  return settings.machine == gpu::Kind::Cuda && !schedule::cuts_one_buffer(work.collective) &&
          work.bytes % 16 != 0;
 }
 
 /// Channels of such blocks, of the counts that there are. Where one rank's link carries all of it,
-/// more than 18 gain nothing, and take away from each other: a gather of two blocks of 30 MB takes
-/// 55 us on two H100, and 60 by 24.
+/// more than 20 gain nothing, and take away from each other: a gather of two blocks of 15 MB takes
+/// 54 us on two H200, and 59 by 24.
 int most_of_uneven(Collective collective, std::span<const int> counts) {
-  constexpr int kMostOfOneRoot = 18;
+  constexpr int kMostOfOneRoot = 20;
   const bool has_one_root = collective == Collective::Gather || collective == Collective::Scatter;
   return has_one_root ? std::clamp(kMostOfOneRoot, counts.front(), counts.back()) : counts.back();
 }
@@ -377,6 +377,16 @@ double predict_in_direct_list(const Settings& settings, const Request& request) 
     default:
       return whole / (315 * kBytesPerMicrosecond);
   }
+}
+
+Choice widened(const Settings& settings, const Request& request, Choice choice) {
+  const bool is_byte =
+      request.type == executor::DataType::Int8 || request.type == executor::DataType::Uint8;
+  if (settings.machine == gpu::Kind::Cuda && settings.policy == CtaPolicy::Default &&
+      schedule::reduces(request.collective) && request.op.operation == Operation::Average &&
+      is_byte && publishes_chunks(choice.protocol))
+    choice.channels = channel_counts(settings, choice.protocol).back();
+  return choice;
 }
 
 Choice choose_for_message(const Settings& settings, Protocol protocol, size_t bytes) {

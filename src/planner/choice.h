@@ -57,6 +57,11 @@ Result<Choice> choose(const Settings& settings, Collective collective, size_t by
 Result<Choice> choose(const Settings& settings, Collective collective, size_t bytes,
                       std::span<const Option> options, int most_channels = 0);
 
+/// `choice`, which was made for the length of `request` alone, with the channels that its
+/// arithmetic wants: a CTA takes longer to divide bytes than links do to carry them, so that
+/// averages of bytes have all channels that there are.
+Choice widened(const Settings& settings, const Request& request, Choice choice);
+
 /// For an operation of a list (executor::Launch::is_list()), on one channel: those are small, and
 /// end in one step. None: it is for none.
 std::optional<Choice> choose_for_list(const Settings& settings, Collective collective,

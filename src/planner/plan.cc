@@ -111,6 +111,9 @@ executor::Cut Planner::cut(Collective collective, const Variant& variant) const 
 Result<Plan> Planner::collective(const Request& request, int most_channels) {
   Choice choice = TRY(chosen(request.collective, request.bytes(), most_channels,
                              /*goes_direct=*/false, request.settings));
+  // Where nobody has asked for others.
+  if (request.settings == nullptr && decide_ == nullptr)
+    choice = widened(settings_, request, choice);
   if (most_channels > 0) choice.channels = std::min(choice.channels, most_channels);
   return plan_of(request, choice);
 }

@@ -132,6 +132,33 @@ TEST(Choice, IsPossibleAndSeldomTakesMoreThan24Ctas) {
   EXPECT_TRUE(is_wide);
 }
 
+// A CTA divides bytes more slowly than links carry them.
+TEST(Choice, GivesAveragesOfBytesAsManyChannelsAsMayBe) {
+  int widened_choices = 0;
+  for_each({}, [&](const Settings& settings, Collective collective) {
+    const Choice choice = choose(settings, collective, 64 << 20).value();
+    const auto channels = [&](executor::DataType type, Operation operation) {
+      return widened(settings,
+                     {.collective = collective,
+                      .count = 64 << 20,
+                      .type = type,
+                      .op = {.operation = operation}},
+                     choice)
+          .channels;
+    };
+    EXPECT_EQ(channels(executor::DataType::Int8, Operation::Sum), choice.channels);
+    EXPECT_EQ(channels(executor::DataType::Bfloat16, Operation::Average), choice.channels);
+    const bool is_wide = settings.machine == gpu::Kind::Cuda && schedule::reduces(collective) &&
+                         choice.protocol == executor::Protocol::Simple;
+    const int most =
+        static_cast<int>(settings.shapes[static_cast<size_t>(choice.protocol)].channels);
+    for (const auto type : {executor::DataType::Int8, executor::DataType::Uint8})
+      EXPECT_EQ(channels(type, Operation::Average), is_wide ? most : choice.channels);
+    widened_choices += is_wide && choice.channels < most;
+  });
+  EXPECT_GT(widened_choices, 0);
+}
+
 // Threads move them, each CTA as much as it can.
 TEST(Choice, GivesUnevenBlocksOnGpusAsManyChannelsAsMayBe) {
   int uneven = 0, with_fewer = 0;
@@ -142,8 +169,7 @@ TEST(Choice, GivesUnevenBlocksOnGpusAsManyChannelsAsMayBe) {
       const auto most = static_cast<int>(
           settings.shapes[static_cast<size_t>(executor::Protocol::Simple)].channels);
       const bool is_uneven = settings.machine == gpu::Kind::Cuda && bytes % 16 != 0 &&
-                             !schedule::cuts_one_buffer(collective) &&
-                             collective != Collective::PointToPoint;
+                             !schedule::cuts_one_buffer(collective);
       if (!is_uneven) {
         with_fewer += choice.channels < most;
         continue;
@@ -151,7 +177,7 @@ TEST(Choice, GivesUnevenBlocksOnGpusAsManyChannelsAsMayBe) {
       // One link carries a gather and a scatter.
       const bool has_one_root =
           collective == Collective::Gather || collective == Collective::Scatter;
-      EXPECT_EQ(choice.channels, has_one_root ? std::min(most, 18) : most);
+      EXPECT_EQ(choice.channels, has_one_root ? std::min(most, 20) : most);
       ++uneven;
     }
   });
