@@ -74,11 +74,12 @@ bool allows_all(const Settings& settings, Collective collective) {
   });
 }
 
-/// Do blocks lie side by side whose length is no multiple of 16 bytes? (Messages of such lengths
-/// often do.) On a GPU threads then move them, and not bulk copies alone: what the model knows of
-/// the number of channels is not true of them, but that each of them moves as much as it can.
+/// Do blocks lie side by side whose length is no multiple of 16 bytes? On a GPU threads then move
+/// them, and not bulk copies alone: what the model knows of the number of channels is not true of
+/// them, but that each of them moves as much as it can. (Of messages nobody knows how both ends are
+/// aligned.)
 bool is_uneven(const Settings& settings, const Workload& work) {
-  return settings.machine == gpu::Kind::Cuda && !schedule::cuts_one_buffer(work.collective) &&
+  return settings.machine == gpu::Kind::Cuda && schedule::has_blocks_of_ranks(work.collective) &&
          work.bytes % 16 != 0;
 }
 

@@ -169,7 +169,8 @@ TEST(Choice, GivesUnevenBlocksOnGpusAsManyChannelsAsMayBe) {
       const auto most = static_cast<int>(
           settings.shapes[static_cast<size_t>(executor::Protocol::Simple)].channels);
       const bool is_uneven = settings.machine == gpu::Kind::Cuda && bytes % 16 != 0 &&
-                             !schedule::cuts_one_buffer(collective);
+                             !schedule::cuts_one_buffer(collective) &&
+                             collective != Collective::PointToPoint;
       if (!is_uneven) {
         with_fewer += choice.channels < most;
         continue;

@@ -42,6 +42,10 @@ struct LineMove {
   uint32_t part;    // of the thread in its line
 
   __device__ __forceinline__ bool has_flag() const { return part == kLineThreads - 1; }
+  /// Where the row of the warp begins that `line`, the thread's, is in.
+  __device__ __forceinline__ uint32_t row_at(uint32_t line) const {
+    return (line - line % kWarpLines) * ll128::kDataBytes;
+  }
   __device__ __forceinline__ uint32_t offset_of(uint32_t line) const {
     return line * ll128::kDataBytes + part * kLinePart;
   }
@@ -91,28 +95,49 @@ __device__ __forceinline__ void with_local_piece(const Cta& cta, Function&& func
   }
 }
 
-/// `exists`: the thread's line does. (AnyPiece: no branch around all of it, since what a branch
-/// stands between waits for each other.)
+/// `exists`: the thread's line does.
 template <typename Piece>
 __device__ __forceinline__ Words load_local(const LineMove& move, uint32_t line, bool exists) {
+  if (!exists) return {0, 0};
   const uint32_t offset = move.offset_of(line);
-  if constexpr (std::is_same_v<Piece, AnyPiece>) {
-    const uint32_t most = move.has_flag() ? kVec8 : 2 * kVec8;
-    const uint32_t left = exists && offset < move.transfer.bytes ? move.transfer.bytes - offset : 0;
-    return load_pair_around(move.transfer.source + offset, left < most ? left : most);
-  } else {
-    if (!exists) return {0, 0};
-    const auto load = [&](uint32_t at) -> uint64_t {
-      const uint32_t bytes = bytes_at(move, at);
-      if (bytes == 0) return 0;
-      const std::byte* address = move.transfer.source + at;
-      if constexpr (sizeof(Piece) == kVec8) {
-        return ptx::load<uint64_t>(address);
-      } else {
-        return load_halves(address, bytes);
-      }
-    };
-    return {load(offset), move.has_flag() ? 0 : load(offset + kVec8)};
+  const auto load = [&](uint32_t at) -> uint64_t {
+    const uint32_t bytes = bytes_at(move, at);
+    if (bytes == 0) return 0;
+    const std::byte* address = move.transfer.source + at;
+    if constexpr (sizeof(Piece) == kVec8) {
+      return ptx::load<uint64_t>(address);
+    } else {
+      return load_halves(address, bytes);
+    }
+  };
+  return {load(offset), move.has_flag() ? 0 : load(offset + kVec8)};
+}
+
+/// The thread's lines `line`, `line` + stride, ... (kRows of them), wherever their data lie. All is
+/// on its way before any of it is put together; the branches are those of warps.
+template <typename Element, int kRows>
+__device__ __forceinline__ void load_local_rows(const LineMove& move, uint32_t line,
+                                                Words (&rows)[kRows]) {
+  using Around = PairAround<Element>;
+  Around around[kRows] = {};
+#pragma unroll
+  for (int i = 0; i < kRows; ++i) {
+    const uint32_t offset = move.offset_of(line + i * move.stride);
+    const std::byte* address = move.transfer.source + offset;
+    const uint32_t row = move.row_at(line + i * move.stride);
+    if (row + kRowData <= move.transfer.bytes) {
+      around[i] = Around::load_whole(address, !move.has_flag());
+    } else if (row < move.transfer.bytes) {
+      const uint32_t most = move.has_flag() ? kVec8 : 2 * kVec8;
+      const uint32_t left = offset < move.transfer.bytes ? move.transfer.bytes - offset : 0;
+      around[i] = Around::load(address, left < most ? left : most);
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kRows; ++i) {
+    if (move.row_at(line + i * move.stride) < move.transfer.bytes) {
+      rows[i] = around[i].pair(move.transfer.source);
+    }
   }
 }
 
@@ -125,6 +150,7 @@ __device__ __forceinline__ void store_local(const LineMove& move, uint32_t line,
   std::byte* target = move.transfer.target + offset;
   const uint32_t bytes = move.transfer.bytes;
   if constexpr (std::is_same_v<Piece, AnyPiece>) {
+    if (move.row_at(line) >= bytes) return;
     const uint32_t left = exists && offset < bytes ? bytes - offset : 0;
     const uint32_t in_row = offset_in_row(line % kWarpLines, move.part);
     store_row_part<typename Operation::Element>(target - in_row, kRowData, in_row, words,
@@ -171,9 +197,13 @@ __device__ __forceinline__ bool ll128_rows(const Cta& cta, const LineMove& move,
   const auto ask = [&](uint32_t operand, Words(&words)[kRows]) {
     if (operand == move.source_index) {
       with_local_piece<Operation>(cta, [&]<typename Piece>(Piece) {
+        if constexpr (std::is_same_v<Piece, AnyPiece>) {
+          load_local_rows<typename Operation::Element>(move, line, words);
+        } else {
 #pragma unroll
-        for (int i = 0; i < kRows; ++i) {
-          words[i] = load_local<Piece>(move, line + i * move.stride, exists(i));
+          for (int i = 0; i < kRows; ++i) {
+            words[i] = load_local<Piece>(move, line + i * move.stride, exists(i));
+          }
         }
       });
       if constexpr (Operation::kReduces) {

@@ -78,7 +78,7 @@ class PhaseKernel : private PhaseConnections {
     return at < share.bytes ? share.bytes - at : 0;
   }
 
-  /// The thread's part of a group; with care, wherever the group begins and ends.
+  /// The thread's part of a group; and what is loaded for it wherever the group begins and ends.
   __device__ __forceinline__ Words load_input(const Share& share, uint32_t group) const {
     const std::byte* part = work_.input + share.at + size_t{group * kGroupData};
     const uint32_t at = group * kGroupData + offset();
@@ -89,12 +89,21 @@ class PhaseKernel : private PhaseConnections {
     }
     return words;
   }
-  __device__ __forceinline__ Words load_input_with_care(const Share& share, uint32_t group) const {
-    const uint32_t at = group * kGroupData + offset();
+  using Around = PairAround<Element>;
+  __device__ __forceinline__ Around load_around_input(const Share& share, uint32_t group) const {
+    const std::byte* part = work_.input + share.at + size_t{group * kGroupData};
+    if ((group + 1) * kGroupData <= share.bytes) return Around::load_whole(part, !has_flag());
+    if (!has_group(share, group)) return {};
     const uint32_t most = has_flag() ? kVec8 : 2 * kVec8;
-    const uint32_t left = left_of(share, at);
-    return load_pair<Element>(work_.input + share.at + size_t{group * kGroupData},
-                              left < most ? left : most);
+    const uint32_t left = left_of(share, group * kGroupData + offset());
+    return Around::load(part, left < most ? left : most);
+  }
+  __device__ __forceinline__ Words put_together(const Share& share, const Around& around) const {
+    return around.pair(work_.input + share.at);
+  }
+  /// Is there any of the group? The same for all threads of a warp.
+  __device__ __forceinline__ static bool has_group(const Share& share, uint32_t group) {
+    return group * kGroupData < share.bytes;
   }
   __device__ __forceinline__ void store_output(const Share& share, uint32_t group,
                                                const Words& words, bool needs_care) const {
@@ -102,6 +111,7 @@ class PhaseKernel : private PhaseConnections {
     const uint32_t at = group * kGroupData + offset();
     if constexpr (sizeof(Element) < kVec8) {
       if (needs_care) {
+        if (!has_group(share, group)) return;
         return store_row_part<Element>(part - offset(), kGroupData, offset(), words,
                                        has_flag() ? 1 : 2, left_of(share, at));
       }
@@ -135,21 +145,28 @@ class PhaseKernel : private PhaseConnections {
 #pragma unroll 1
       do {
         Words words[kRows][kPeersInFlight] = {};  // set: see move_pieces()
-        // No branch within: what a branch stands between waits for each other.
-        const auto load_rows = [&](auto&& load) {
+        const auto each_row = [&](auto&& function) {
 #pragma unroll
           for (uint32_t k = 0; k < kRows; ++k) {
 #pragma unroll
             for (uint32_t i = 0; i < kPeersInFlight; ++i) {
-              words[k][i] = load(shares[i], group + k * warps());
+              function(k, i, shares[i], group + k * warps());
             }
           }
         };
+        // No branch within but those of warps: what a branch stands between waits for each other.
         if (sizeof(Element) < kVec8 && needs_care) {
-          load_rows(
-              [&](const Share& share, uint32_t at) { return load_input_with_care(share, at); });
+          Around around[kRows][kPeersInFlight];
+          each_row([&](uint32_t k, uint32_t i, const Share& share, uint32_t at) {
+            around[k][i] = load_around_input(share, at);
+          });
+          each_row([&](uint32_t k, uint32_t i, const Share& share, uint32_t at) {
+            if (has_group(share, at)) words[k][i] = put_together(share, around[k][i]);
+          });
         } else {
-          load_rows([&](const Share& share, uint32_t at) { return load_input(share, at); });
+          each_row([&](uint32_t k, uint32_t i, const Share& share, uint32_t at) {
+            words[k][i] = load_input(share, at);
+          });
         }
         if (is_first) {
           if (number == 0) start();
@@ -213,8 +230,9 @@ class PhaseKernel : private PhaseConnections {
       }
     };
 
-    const Words local = sizeof(Element) < kVec8 && needs_care ? load_input_with_care(share, group)
-                                                              : load_input(share, group);
+    const Words local = sizeof(Element) < kVec8 && needs_care
+                            ? put_together(share, load_around_input(share, group))
+                            : load_input(share, group);
     ptx::barrier_warp();  // as in send()
     each_peer([&](Words& operand, const Lines& lines) {
       if (is_there) operand = ptx::load_line_part(at_group(lines, group));

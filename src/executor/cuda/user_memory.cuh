@@ -2,6 +2,8 @@
 // says, a vec8 (8 bytes) at a time.
 #pragma once
 
+#include <type_traits>
+
 #include "executor/cuda/ptx.cuh"
 #include "executor/cuda/reduce.cuh"
 
@@ -68,38 +70,67 @@ __device__ __forceinline__ uint64_t load_around(const std::byte* address, uint32
   return vec8_in(low, high, offset) & ~uint64_t{0} >> 8 * (kVec8 - bytes);
 }
 
-/// Two vec8s that follow each other, wherever they lie, of which `bytes` bytes (0 to 16) are
-/// there, with anything behind them: of the three aligned words around them. All that is loaded is
-/// on its way before any of it is put together.
-__device__ __forceinline__ Words load_pair_around(const std::byte* address, uint32_t bytes) {
-  const auto offset = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(address) % kVec8);
-  const std::byte* word = address - offset;
-  const uint32_t end = bytes == 0 ? 0 : offset + bytes;
-  uint64_t words[3] = {};
-#pragma unroll
-  for (uint32_t i = 0; i < 3; ++i) {
-    if (end > i * kVec8) words[i] = ptx::load<uint64_t>(word + i * kVec8);
-  }
-  return {vec8_in(words[0], words[1], offset), vec8_in(words[1], words[2], offset)};
-}
-
-/// The same, by what an element that is aligned needs: halves of vec8s need not be put together
-/// by shifts.
+/// What a thread loads for two vec8s that follow each other, wherever they lie: the three aligned
+/// words around them, or of elements of 4 bytes, which need not be put together by shifts, the four
+/// halves. Loading and putting together are apart, so that all that a thread loads is on its way
+/// before any of it is put together.
 template <typename Element>
-__device__ __forceinline__ Words load_pair(const std::byte* address, uint32_t bytes) {
-  if constexpr (sizeof(Element) == kVec8 / 2) {
-    uint32_t halves[4] = {};
-#pragma unroll
-    for (uint32_t i = 0; i < 4; ++i) {
-      if (bytes > i * 4) halves[i] = ptx::load<uint32_t>(address + i * 4);
-    }
-    return {ptx::pair(halves[0], halves[1]), ptx::pair(halves[2], halves[3])};
-  } else {
-    return load_pair_around(address, bytes);
-  }
-}
+struct PairAround {
+  static constexpr bool kByHalves = sizeof(Element) == kVec8 / 2;
+  uint64_t words[kByHalves ? 2 : 3];
 
-/// The same of `bytes` bytes (1 to 8) in shared memory, with anything behind them.
+  /// `bytes` (0 to 16) are there.
+  __device__ __forceinline__ static PairAround load(const std::byte* address, uint32_t bytes) {
+    PairAround around{};
+    if constexpr (kByHalves) {
+      uint32_t halves[4] = {};
+#pragma unroll
+      for (uint32_t i = 0; i < 4; ++i) {
+        if (bytes > i * 4) halves[i] = ptx::load<uint32_t>(address + i * 4);
+      }
+      around.words[0] = ptx::pair(halves[0], halves[1]);
+      around.words[1] = ptx::pair(halves[2], halves[3]);
+    } else {
+      const uint32_t into = into_word(address);
+      const uint32_t end = bytes == 0 ? 0 : into + bytes;
+#pragma unroll
+      for (uint32_t i = 0; i < 3; ++i) {
+        if (end > i * kVec8) {
+          around.words[i] = ptx::load<uint64_t>(address - into + i * kVec8);
+        }
+      }
+    }
+    return around;
+  }
+  /// One vec8 is there, or both.
+  __device__ __forceinline__ static PairAround load_whole(const std::byte* address, bool has_both) {
+    if constexpr (kByHalves) {
+      return load(address, has_both ? 2 * kVec8 : kVec8);
+    } else {
+      const std::byte* word = address - into_word(address);
+      PairAround around{{ptx::load<uint64_t>(word), ptx::load<uint64_t>(word + kVec8)}};
+      if (has_both) around.words[2] = ptx::load<uint64_t>(word + 2 * kVec8);
+      return around;
+    }
+  }
+  /// The two vec8s of that address, or of one that lies alike in its word, with anything behind
+  /// what is there.
+  __device__ __forceinline__ Words pair(const std::byte* address) const {
+    if constexpr (kByHalves) {
+      return {words[0], words[1]};
+    } else {
+      const uint32_t into = into_word(address);
+      return {vec8_in(words[0], words[1], into), vec8_in(words[1], words[2], into)};
+    }
+  }
+
+ private:
+  __device__ __forceinline__ static uint32_t into_word(const std::byte* address) {
+    return static_cast<uint32_t>(reinterpret_cast<uintptr_t>(address) % kVec8);
+  }
+};
+
+/// The `bytes` (1 to 8) bytes that lie anywhere in shared memory, with anything behind them.
 __device__ __forceinline__ uint64_t load_around_shared(const std::byte* address, uint32_t bytes) {
   const auto offset = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(address) % kVec8);
   const std::byte* word = address - offset;
@@ -190,20 +221,18 @@ __device__ __forceinline__ void store_whole_row(std::byte* row, uint32_t bytes, 
   }
   const uint32_t lane = ptx::thread() % kWarp;
   const uint64_t last = has_second ? vec8s.second : vec8s.first;
-  const uint64_t before = ptx::previous_of_warp(last);
-  const uint64_t first_of_row = ptx::value_of_lane(vec8s.first, 0);
-  const uint64_t last_of_row = ptx::value_of_lane(last, kWarp - 1);
-  const auto join = [&](uint64_t low, uint64_t high) {
-    return low >> 8 * (kVec8 - offset) | high << 8 * offset;
-  };
+  // What comes before the row's first vec8 is the row's last: their word is that of both ends.
+  const uint64_t before = ptx::value_of_lane(last, (lane + kWarp - 1) % kWarp);
+  const auto join = [&](uint64_t low, uint64_t high) { return vec8_in(low, high, kVec8 - offset); };
   std::byte* word = row + in_row - offset;
-  if (lane != 0) ptx::store<uint64_t>(word, join(before, vec8s.first));
+  const uint64_t first = join(before, vec8s.first);
+  if (lane != 0) ptx::store<uint64_t>(word, first);
   if (has_second) ptx::store<uint64_t>(word + kVec8, join(vec8s.first, vec8s.second));
+  const uint64_t ends = ptx::value_of_lane(first, 0);
   const uint32_t at = lane * sizeof(Element);
   if (at >= kVec8) return;
   std::byte* end = at < offset ? row + bytes : row;
-  ptx::store<Piece>(end - offset + at,
-                    static_cast<Piece>(join(last_of_row, first_of_row) >> 8 * at));
+  ptx::store<Piece>(end - offset + at, static_cast<Piece>(ends >> 8 * at));
 }
 
 /// The same where `left` bytes are there from the thread's vec8s on: of `most` vec8s (1 or 2) that
