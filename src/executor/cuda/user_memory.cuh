@@ -295,12 +295,15 @@ __device__ __forceinline__ void with_store(uint32_t width, uint32_t bytes, Funct
   if constexpr (kElement <= 4) {
     if (kElement == 4 || (bytes % 4 == 0 && width >= 4)) return store_by(uint32_t());
   }
-  if constexpr (kElement <= 2) {
+  // Pieces of one length take less code, which a small operation waits for, than fewer and longer
+  // ones; single bytes do not.
+  if (kElement == 2 || (bytes % 2 == 0 && width >= 2)) return store_by(uint16_t());
+  if constexpr (kElement == 1) {
     if (bytes == kVec8) {
       return function(
           [](std::byte* address, uint64_t vec8) { store_around<Element>(address, vec8); });
     }
-    return store_by(typename PieceOf<kElement>::Type());
+    return store_by(uint8_t());
   }
 }
 
