@@ -159,6 +159,25 @@ TEST(Choice, GivesAveragesOfBytesAsManyChannelsAsMayBe) {
   EXPECT_GT(widened_choices, 0);
 }
 
+// Both ends know the length of a message, and not how the other's buffer is aligned.
+TEST(Choice, GivesLongMessagesOfOddLengthsMoreChannels) {
+  int more = 0;
+  for_each({}, [&](const Settings& settings, Collective collective) {
+    if (collective != Collective::PointToPoint) return;
+    const auto channels = [&](executor::Protocol protocol, size_t bytes) {
+      return choose_for_message(settings, protocol, bytes).channels;
+    };
+    const auto simple = executor::Protocol::Simple;
+    const auto most = static_cast<int>(settings.shapes[static_cast<size_t>(simple)].channels);
+    if (settings.machine != gpu::Kind::Cuda || settings.nranks != 2 || most == 0) return;
+    for (const size_t bytes : {size_t{4} << 20, size_t{64} << 20}) {
+      EXPECT_GE(channels(simple, bytes + 2), std::min(20, most));
+      more += channels(simple, bytes) < std::min(20, most);
+    }
+  });
+  EXPECT_GT(more, 0);  // else others would have them anyway
+}
+
 // Threads move them, each CTA as much as it can.
 TEST(Choice, GivesUnevenBlocksOnGpusAsManyChannelsAsMayBe) {
   int uneven = 0, with_fewer = 0;
@@ -490,9 +509,18 @@ TEST(Choice, PrefersFewerCtasAmongEquals) {
                                     choice(4, 11), choice(12, 10.02)};
   EXPECT_EQ(pick(choices, CtaPolicy::Default).microseconds, 10.02);
   EXPECT_EQ(pick(choices, CtaPolicy::Efficiency).channels, 8);
-  // More than 24 are to save 5 % for twice as many.
-  EXPECT_EQ(pick(std::vector{choice(24, 10), choice(48, 9.6)}, CtaPolicy::Default).channels, 24);
-  EXPECT_EQ(pick(std::vector{choice(24, 10), choice(48, 9.4)}, CtaPolicy::Default).channels, 48);
+  // More than 24 are to save up to 5 % for twice as many, the longer the operation the more.
+  const auto by = [&](double times) {
+    return [&, times](double by_24, double by_48) {
+      return pick(std::vector{choice(24, times * by_24), choice(48, times * by_48)},
+                  CtaPolicy::Default)
+          .channels;
+    };
+  };
+  EXPECT_EQ(by(10)(10, 9.6), 24);
+  EXPECT_EQ(by(10)(10, 9.4), 48);
+  EXPECT_EQ(by(1)(10, 9.6), 48);
+  EXPECT_EQ(by(1)(10, 9.8), 24);
   EXPECT_EQ(pick(std::vector{choice(64, 10), choice(48, 9.4)}, CtaPolicy::Default).channels, 48);
 }
 
