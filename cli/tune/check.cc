@@ -64,6 +64,7 @@ std::vector<CheckedPoint> check(const Measurements& measurements, const Predicto
       by_work[{point.work.collective, point.work.nranks, point.work.bytes}].push_back(&point);
   std::vector<CheckedPoint> result;
   for (const auto& [key, points] : by_work) {
+    const int nranks = std::get<int>(key);
     std::vector<Choice> choices;
     std::vector<const Point*> candidates;
     for (const Point* point : points) {
@@ -73,9 +74,9 @@ std::vector<CheckedPoint> check(const Measurements& measurements, const Predicto
       candidates.push_back(point);
     }
     if (choices.size() < 2) continue;
-    const Choice& picked = planner::pick(choices, planner::CtaPolicy::Default);
-    const Point* best = *std::ranges::min_element(points, {}, [](const Point* point) {
-      return planner::length_of({point->variant, point->microseconds});
+    const Choice& picked = planner::pick(choices, planner::CtaPolicy::Default, nranks);
+    const Point* best = *std::ranges::min_element(points, {}, [&](const Point* point) {
+      return planner::length_of({point->variant, point->microseconds}, nranks);
     });
     const auto index = static_cast<size_t>(&picked - choices.data());
     result.push_back({candidates[index]->work, *best, *candidates[index], picked.microseconds});

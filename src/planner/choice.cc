@@ -251,27 +251,30 @@ std::vector<Choice> candidates(const Settings& settings, Collective collective, 
   return candidates(survey(settings, collective, bytes, Surveyed::WhatDecides));
 }
 
-double length_of(const Choice& choice) {
-  // Of an operation of 40 us and more; a shorter one keeps them from others for less long. (And
+double length_of(const Choice& choice, int nranks) {
+  // Of an operation of 20 us and more; a shorter one keeps them from others for less long. (And
   // where buffers begin anywhere, which is not known here, twice as many CTAs save up to 17 % of
-  // short ones by LL128.)
+  // short ones by LL128. Between more than two ranks, where the model is less sure, they were found
+  // to lose as often as to gain.)
   constexpr double kOfTwiceAsMany = 0.05;
-  constexpr double kLong = 40;
+  constexpr double kLong = 20;
   const int more = std::max(0, choice.channels - kUsualCtas);
-  const double share = std::min(1.0, choice.microseconds / kLong);
+  const double share = nranks == 2 ? std::min(1.0, choice.microseconds / kLong) : 1;
   return choice.microseconds * (1 + kOfTwiceAsMany * share * more / kUsualCtas);
 }
 
-double longest_acceptable(std::span<const Choice> choices, CtaPolicy policy) {
-  return length_of(*std::ranges::min_element(choices, {}, length_of)) * (1 + tolerance_of(policy));
+double longest_acceptable(std::span<const Choice> choices, CtaPolicy policy, int nranks) {
+  double least = length_of(choices.front(), nranks);
+  for (const Choice& choice : choices) least = std::min(least, length_of(choice, nranks));
+  return least * (1 + tolerance_of(policy));
 }
 
-const Choice& pick(std::span<const Choice> choices, CtaPolicy policy) {
-  const double most = longest_acceptable(choices, policy);
-  const Choice* best = &*std::ranges::min_element(choices, {}, length_of);
+const Choice& pick(std::span<const Choice> choices, CtaPolicy policy, int nranks) {
+  const double most = longest_acceptable(choices, policy, nranks);
+  const Choice* best = nullptr;
   for (const Choice& choice : choices)
-    if (length_of(choice) <= most &&
-        (choice.channels < best->channels ||
+    if (length_of(choice, nranks) <= most &&
+        (best == nullptr || choice.channels < best->channels ||
          (choice.channels == best->channels && choice.microseconds < best->microseconds)))
       best = &choice;
   return *best;
@@ -285,7 +288,7 @@ Result<Choice> choose(const Settings& settings, Collective collective, size_t by
   };
   if (!std::all_of(choices.begin(), choices.end(), is_too_wide))
     std::erase_if(choices, is_too_wide);
-  if (!choices.empty()) return pick(choices, settings.policy);
+  if (!choices.empty()) return pick(choices, settings.policy, settings.nranks);
   return why_none(settings, collective, bytes);
 }
 
@@ -401,7 +404,7 @@ Choice choose_for_message(const Settings& settings, Protocol protocol, size_t by
   const Variant variant{.algorithm = &algorithms::of_messages(), .protocol = protocol};
   std::vector<Choice> choices;
   add_forms(settings, work, variant, Price::of(settings, *variant.algorithm, protocol), choices);
-  Choice choice = pick(choices, settings.policy);
+  Choice choice = pick(choices, settings.policy, settings.nranks);
   // Messages of such lengths often lie side by side, begin anywhere, and are moved by threads. An
   // uneven all-to-all of 64 MiB over two H200 takes 80 us by 20 CTAs, and 100 by 14; if all begin
   // at multiples of 16 bytes, 75 and 76.

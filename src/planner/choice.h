@@ -40,13 +40,14 @@ std::vector<Choice> candidates(const Settings& settings, Collective collective, 
 /// Of `options`: the same.
 std::vector<Choice> candidates(std::span<const Option> options);
 
-/// What choices are compared by, microseconds: the time of one of at most kUsualCtas. Others have
-/// to be faster, those of twice as many by 5 %.
-double length_of(const Choice& choice);
+/// What choices among `nranks` ranks are compared by, microseconds: the time of one of at most
+/// kUsualCtas. Others have to be faster, those of twice as many by 5 %; between two ranks short
+/// ones by less.
+double length_of(const Choice& choice, int nranks);
 /// The length within which fewer CTAs decide; `choices` is not empty.
-double longest_acceptable(std::span<const Choice> choices, CtaPolicy policy);
+double longest_acceptable(std::span<const Choice> choices, CtaPolicy policy, int nranks);
 /// The one to take, by what the policy makes of time and CTAs; `choices` is not empty.
-const Choice& pick(std::span<const Choice> choices, CtaPolicy policy);
+const Choice& pick(std::span<const Choice> choices, CtaPolicy policy, int nranks);
 
 /// pick() of the candidates, those of at most `most_channels` channels (0: of all), unless there
 /// are none. For a PointToPoint, `bytes` is one message's, and both ends choose alike. Errors:

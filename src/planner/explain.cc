@@ -10,6 +10,7 @@ namespace {
 struct Standard {
   Choice chosen;
   CtaPolicy policy;
+  int nranks;
   double most;             // length_of(): within it, fewer channels decide
   bool is_among_measured;  // what does not compete was not compared
 };
@@ -31,15 +32,15 @@ Alternative judge(const Option& option, const Standard& standard) {
     result.best = chosen;
     return result;
   }
-  result.best = pick(option.choices, standard.policy);
+  result.best = pick(option.choices, standard.policy, standard.nranks);
   if (standard.is_among_measured && !option.competes) {
     result.verdict = Verdict::Unmeasured;
     result.reason = "was not measured on such machines: the time is derived from its schedule";
     return result;
   }
-  const bool is_wider =
-      std::min(result.best.microseconds, length_of(result.best)) <= standard.most &&
-      result.best.channels > chosen.channels;
+  const bool is_wider = std::min(result.best.microseconds,
+                                 length_of(result.best, standard.nranks)) <= standard.most &&
+                        result.best.channels > chosen.channels;
   result.verdict = is_wider ? Verdict::Wider : Verdict::Slower;
   result.reason = compare(result.best, chosen);
   if (is_wider)
@@ -82,7 +83,8 @@ Result<Explanation> explain(const Settings& settings, Collective collective, siz
   const Standard standard{
       .chosen = result.chosen,
       .policy = settings.policy,
-      .most = longest_acceptable(candidates(options), settings.policy),
+      .nranks = settings.nranks,
+      .most = longest_acceptable(candidates(options), settings.policy, settings.nranks),
       .is_among_measured = std::any_of(options.begin(), options.end(), competes)};
   for (const Option& option : options) result.alternatives.push_back(judge(option, standard));
   std::stable_sort(result.alternatives.begin(), result.alternatives.end(), comes_first);

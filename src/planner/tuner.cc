@@ -69,7 +69,7 @@ class Plugin final : public Tuner {
       for (const Option& option : options)
         if (abi::cell_of(*option.algorithm, option.protocol) == *cell)
           candidates.insert(candidates.end(), option.choices.begin(), option.choices.end());
-      choice = pick(candidates, settings.policy);
+      choice = pick(candidates, settings.policy, settings.nranks);
     }
     if (channels != 0) choose_channels(settings, collective, options, choice, channels);
     if constexpr (V >= 6) choose_chunk(settings, collective, bytes, options, choice);

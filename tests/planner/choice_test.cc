@@ -219,7 +219,7 @@ TEST(Choice, OfMoreBytesIsHardlyFaster) {
   for_each({}, [](const Settings& settings, Collective collective) {
     double last = 0;
     for (size_t bytes = 1; bytes <= kMostBytes; bytes += bytes / 3 + 1) {
-      const double time = length_of(choose(settings, collective, bytes).value());
+      const double time = length_of(choose(settings, collective, bytes).value(), settings.nranks);
       // From here on chunks may be cut, which long chains of the network gain from, and host
       // memory, over which a chunk goes twice.
       const size_t before = bytes / 4 * 3;
@@ -240,7 +240,7 @@ TEST(Choice, IsNeverMuchSlowerThanAnotherVariant) {
       for (size_t bytes = 1; bytes <= kMostBytes; bytes = bytes * 7 + 1) {
         const Choice choice = choose(settings, collective, bytes).value();
         for (const Choice& other : candidates(settings, collective, bytes))
-          ASSERT_LE(length_of(choice), length_of(other) * 1.0501);
+          ASSERT_LE(length_of(choice, settings.nranks), length_of(other, settings.nranks) * 1.0501);
       }
     });
 }
@@ -507,21 +507,22 @@ TEST(Choice, PrefersFewerCtasAmongEquals) {
   };
   const std::vector<Choice> choices{choice(24, 10), choice(12, 10.05), choice(8, 10.4),
                                     choice(4, 11), choice(12, 10.02)};
-  EXPECT_EQ(pick(choices, CtaPolicy::Default).microseconds, 10.02);
-  EXPECT_EQ(pick(choices, CtaPolicy::Efficiency).channels, 8);
-  // More than 24 are to save up to 5 % for twice as many, the longer the operation the more.
-  const auto by = [&](double times) {
-    return [&, times](double by_24, double by_48) {
+  EXPECT_EQ(pick(choices, CtaPolicy::Default, 2).microseconds, 10.02);
+  EXPECT_EQ(pick(choices, CtaPolicy::Efficiency, 2).channels, 8);
+  // More than 24 are to save 5 % for twice as many; between two ranks short ones less.
+  const auto by = [&](double times, int nranks = 2) {
+    return [&, times, nranks](double by_24, double by_48) {
       return pick(std::vector{choice(24, times * by_24), choice(48, times * by_48)},
-                  CtaPolicy::Default)
+                  CtaPolicy::Default, nranks)
           .channels;
     };
   };
   EXPECT_EQ(by(10)(10, 9.6), 24);
   EXPECT_EQ(by(10)(10, 9.4), 48);
-  EXPECT_EQ(by(1)(10, 9.6), 48);
-  EXPECT_EQ(by(1)(10, 9.8), 24);
-  EXPECT_EQ(pick(std::vector{choice(64, 10), choice(48, 9.4)}, CtaPolicy::Default).channels, 48);
+  EXPECT_EQ(by(0.5)(10, 9.6), 48);
+  EXPECT_EQ(by(0.5)(10, 9.8), 24);
+  EXPECT_EQ(by(0.5, 4)(10, 9.6), 24);
+  EXPECT_EQ(pick(std::vector{choice(64, 10), choice(48, 9.4)}, CtaPolicy::Default, 2).channels, 48);
 }
 
 }  // namespace
