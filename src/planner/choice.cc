@@ -83,6 +83,11 @@ bool is_uneven(const Settings& settings, const Workload& work) {
          work.bytes % 16 != 0;
 }
 
+/// Do links between GPUs carry the data? Host memory and networks are slower than what CTAs do.
+bool has_links(const Settings& settings) {
+  return settings.machine == gpu::Kind::Cuda && !settings.shares_host && !settings.spans_machines;
+}
+
 /// Channels of such blocks, of the counts that there are. Where one rank's link carries all of it,
 /// more than 20 gain nothing, and take away from each other: a gather of two blocks of 15 MB takes
 /// 54 us on two H200, and 59 by 24.
@@ -391,7 +396,7 @@ double predict_in_direct_list(const Settings& settings, const Request& request) 
 Choice widened(const Settings& settings, const Request& request, Choice choice) {
   const bool is_byte =
       request.type == executor::DataType::Int8 || request.type == executor::DataType::Uint8;
-  if (settings.machine == gpu::Kind::Cuda && settings.policy == CtaPolicy::Default &&
+  if (has_links(settings) && settings.policy == CtaPolicy::Default &&
       schedule::reduces(request.collective) && request.op.operation == Operation::Average &&
       is_byte && publishes_chunks(choice.protocol))
     choice.channels = channel_counts(settings, choice.protocol).back();
@@ -410,8 +415,8 @@ Choice choose_for_message(const Settings& settings, Protocol protocol, size_t by
   // at multiples of 16 bytes, 75 and 76.
   constexpr int kChannels = 20;
   constexpr size_t kLeast = 4 << 20;
-  if (settings.machine == gpu::Kind::Cuda && settings.policy == CtaPolicy::Default &&
-      settings.nranks == 2 && publishes_chunks(protocol) && bytes % 16 != 0 && bytes >= kLeast)
+  if (has_links(settings) && settings.policy == CtaPolicy::Default && settings.nranks == 2 &&
+      publishes_chunks(protocol) && bytes % 16 != 0 && bytes >= kLeast)
     choice.channels =
         std::max(choice.channels, std::min(kChannels, channel_counts(settings, protocol).back()));
   return choice;

@@ -148,8 +148,10 @@ TEST(Choice, GivesAveragesOfBytesAsManyChannelsAsMayBe) {
     };
     EXPECT_EQ(channels(executor::DataType::Int8, Operation::Sum), choice.channels);
     EXPECT_EQ(channels(executor::DataType::Bfloat16, Operation::Average), choice.channels);
-    const bool is_wide = settings.machine == gpu::Kind::Cuda && schedule::reduces(collective) &&
-                         choice.protocol == executor::Protocol::Simple;
+    const bool has_links =
+        settings.machine == gpu::Kind::Cuda && !settings.shares_host && !settings.spans_machines;
+    const bool is_wide =
+        has_links && schedule::reduces(collective) && choice.protocol == executor::Protocol::Simple;
     const int most =
         static_cast<int>(settings.shapes[static_cast<size_t>(choice.protocol)].channels);
     for (const auto type : {executor::DataType::Int8, executor::DataType::Uint8})
@@ -169,7 +171,9 @@ TEST(Choice, GivesLongMessagesOfOddLengthsMoreChannels) {
     };
     const auto simple = executor::Protocol::Simple;
     const auto most = static_cast<int>(settings.shapes[static_cast<size_t>(simple)].channels);
-    if (settings.machine != gpu::Kind::Cuda || settings.nranks != 2 || most == 0) return;
+    if (settings.machine != gpu::Kind::Cuda || settings.shares_host || settings.spans_machines ||
+        settings.nranks != 2 || most == 0)
+      return;
     for (const size_t bytes : {size_t{4} << 20, size_t{64} << 20}) {
       EXPECT_GE(channels(simple, bytes + 2), std::min(20, most));
       more += channels(simple, bytes) < std::min(20, most);
