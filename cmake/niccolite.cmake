@@ -31,6 +31,14 @@ target_link_libraries(niccolite_flags INTERFACE Threads::Threads ${CMAKE_DL_LIBS
 if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
   target_compile_options(niccolite_flags INTERFACE -Wthread-safety)
 endif()
+# GCC collects its garbage from 128 MB on, which is a sixth of the time that it takes. Where each of as many compilers as there are
+# processors can have 3 GB, it need not; its largest takes 1.0 GB instead of 0.8.
+cmake_host_system_information(RESULT memory QUERY TOTAL_PHYSICAL_MEMORY)  # MiB
+cmake_host_system_information(RESULT processors QUERY NUMBER_OF_LOGICAL_CORES)
+math(EXPR memory_of_compiler "${memory} / ${processors}")
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND memory_of_compiler GREATER 3000)
+  target_compile_options(niccolite_flags INTERFACE "SHELL:--param ggc-min-heapsize=1500000")
+endif()
 if(NICCOLITE_SANITIZE)
   target_compile_options(niccolite_flags INTERFACE -fsanitize=${NICCOLITE_SANITIZE}
     $<$<BOOL:$<TARGET_PROPERTY:NICCOLITE_IS_TEST>>:-fno-sanitize=undefined>
