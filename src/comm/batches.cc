@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "algorithms/point_to_point.h"
+#include "planner/list_choice.h"
 
 namespace niccolite::comm {
 namespace {

@@ -13,6 +13,7 @@
 #include "comm/plans.h"
 #include "comm/profiling.h"
 #include "executor/list_tiles.h"
+#include "planner/list_choice.h"
 #include "transport/endpoint.h"
 
 namespace niccolite::comm {

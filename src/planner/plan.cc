@@ -4,6 +4,8 @@
 
 #include "algorithms/point_to_point.h"
 #include "planner/call_settings.h"
+#include "planner/channel_counts.h"
+#include "planner/list_choice.h"
 #include "planner/routes.h"
 #include "planner/tuner.h"
 
@@ -113,7 +115,7 @@ Result<Plan> Planner::collective(const Request& request, int most_channels) {
                              /*goes_direct=*/false, request.settings));
   // Where nobody has asked for others.
   if (request.settings == nullptr && decide_ == nullptr)
-    choice = widened(settings_, request, choice);
+    choice.channels = channels_for_arithmetic(settings_, request, choice);
   if (most_channels > 0) choice.channels = std::min(choice.channels, most_channels);
   return plan_of(request, choice);
 }

@@ -16,6 +16,7 @@
 
 #include "executor/launch.h"
 #include "planner/choice.h"
+#include "planner/message_choice.h"
 #include "planner/request.h"
 
 namespace niccolite::planner {

@@ -3,8 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <functional>
 
+#include "planner/channel_counts.h"
+#include "planner/list_choice.h"
+#include "planner/message_choice.h"
 #include "planner/price.h"
 
 namespace niccolite::planner {
@@ -111,9 +115,10 @@ TEST(Choice, CutsPublishedChunksOfLargeBuffersAlone) {
   EXPECT_GT(published, 0);
 }
 
-// LL128 has more between GPUs that reach each other's memory, where that saves enough.
+// LL128 has more between GPUs that reach each other's memory, where that saves enough, and between
+// two of them LL, too.
 TEST(Choice, IsPossibleAndSeldomTakesMoreThan24Ctas) {
-  bool is_wide = false;
+  std::array<bool, executor::kProtocols> is_wide{};
   for_each({}, [&](const Settings& settings, Collective collective) {
     for (size_t bytes = 1; bytes <= kMostBytes; bytes = bytes * 3 + 1) {
       const Choice choice = choose(settings, collective, bytes).value();
@@ -122,14 +127,16 @@ TEST(Choice, IsPossibleAndSeldomTakesMoreThan24Ctas) {
       ASSERT_GE(choice.channels, 1);
       ASSERT_GT(choice.microseconds, 0);
       if (choice.channels <= kUsualCtas) continue;
-      is_wide = true;
       ASSERT_LE(choice.channels, 48);
       ASSERT_EQ(settings.machine, gpu::Kind::Cuda);
       ASSERT_FALSE(settings.shares_host);
-      ASSERT_EQ(choice.protocol, Protocol::LL128);
+      ASSERT_NE(choice.protocol, Protocol::Simple);
+      ASSERT_TRUE(choice.protocol == Protocol::LL128 || settings.nranks == 2);
+      is_wide[static_cast<size_t>(choice.protocol)] = true;
     }
   });
-  EXPECT_TRUE(is_wide);
+  EXPECT_TRUE(is_wide[static_cast<size_t>(Protocol::LL)]);
+  EXPECT_TRUE(is_wide[static_cast<size_t>(Protocol::LL128)]);
 }
 
 // A CTA divides bytes more slowly than links carry them.
@@ -138,13 +145,12 @@ TEST(Choice, GivesAveragesOfBytesAsManyChannelsAsMayBe) {
   for_each({}, [&](const Settings& settings, Collective collective) {
     const Choice choice = choose(settings, collective, 64 << 20).value();
     const auto channels = [&](executor::DataType type, Operation operation) {
-      return widened(settings,
-                     {.collective = collective,
-                      .count = 64 << 20,
-                      .type = type,
-                      .op = {.operation = operation}},
-                     choice)
-          .channels;
+      return channels_for_arithmetic(settings,
+                                     {.collective = collective,
+                                      .count = 64 << 20,
+                                      .type = type,
+                                      .op = {.operation = operation}},
+                                     choice);
     };
     EXPECT_EQ(channels(executor::DataType::Int8, Operation::Sum), choice.channels);
     EXPECT_EQ(channels(executor::DataType::Bfloat16, Operation::Average), choice.channels);
@@ -159,6 +165,20 @@ TEST(Choice, GivesAveragesOfBytesAsManyChannelsAsMayBe) {
     widened_choices += is_wide && choice.channels < most;
   });
   EXPECT_GT(widened_choices, 0);
+}
+
+// Between two ranks by LL, where more CTAs would only take longer.
+TEST(Choice, GivesAChannelOfShortOperationsAKibibyte) {
+  for_each({}, [&](const Settings& settings, Collective collective) {
+    const bool has_links =
+        settings.machine == gpu::Kind::Cuda && !settings.shares_host && !settings.spans_machines;
+    if (!has_links || !settings.reaches_users || settings.nranks != 2) return;
+    for (const size_t bytes : {8, 1 << 10, 4 << 10, 16 << 10}) {
+      const Choice choice = choose(settings, collective, bytes).value();
+      if (choice.protocol != Protocol::LL) continue;
+      EXPECT_LE(static_cast<size_t>(choice.channels), std::max<size_t>(1, bytes >> 10));
+    }
+  });
 }
 
 // Both ends know the length of a message, and not how the other's buffer is aligned.
@@ -232,6 +252,8 @@ TEST(Choice, OfMoreBytesIsHardlyFaster) {
           buffer_bytes(work) >= kLeastPublishedInParts &&
           buffer_bytes({collective, settings.nranks, before}) <= kLeastPublishedInParts)
         last = 0;
+      // Two ranks have no more channels of LL than kibibytes, whatever the model says.
+      if (settings.machine == gpu::Kind::Cuda && settings.nranks == 2 && bytes < 16 << 10) last = 0;
       ASSERT_GE(time, last * 0.989) << bytes;  // pick() gives up to 1 % for fewer CTAs
       last = time;
     }
@@ -513,6 +535,10 @@ TEST(Choice, PrefersFewerCtasAmongEquals) {
                                     choice(4, 11), choice(12, 10.02)};
   EXPECT_EQ(pick(choices, CtaPolicy::Default, 2).microseconds, 10.02);
   EXPECT_EQ(pick(choices, CtaPolicy::Efficiency, 2).channels, 8);
+  // What is within 1 % may have fewer, of short ones of two ranks within less.
+  const std::vector<Choice> close{choice(24, 10), choice(12, 10.08)};
+  EXPECT_EQ(pick(close, CtaPolicy::Default, 4).channels, 12);
+  EXPECT_EQ(pick(close, CtaPolicy::Default, 2).channels, 24);
   // More than 24 are to save 5 % for twice as many; between two ranks short ones less.
   const auto by = [&](double times, int nranks = 2) {
     return [&, times, nranks](double by_24, double by_48) {
@@ -523,8 +549,8 @@ TEST(Choice, PrefersFewerCtasAmongEquals) {
   };
   EXPECT_EQ(by(10)(10, 9.6), 24);
   EXPECT_EQ(by(10)(10, 9.4), 48);
-  EXPECT_EQ(by(0.5)(10, 9.6), 48);
-  EXPECT_EQ(by(0.5)(10, 9.8), 24);
+  EXPECT_EQ(by(0.5)(10, 9.8), 48);
+  EXPECT_EQ(by(0.5)(10, 9.9), 24);
   EXPECT_EQ(by(0.5, 4)(10, 9.6), 24);
   EXPECT_EQ(pick(std::vector{choice(64, 10), choice(48, 9.4)}, CtaPolicy::Default, 2).channels, 48);
 }

@@ -10,7 +10,7 @@
 #include <tuple>
 #include <vector>
 
-#include "planner/choice.h"
+#include "planner/list_choice.h"
 #include "planner/settings.h"
 
 namespace niccolite::planner {

@@ -152,7 +152,7 @@ TEST(Settings, GiveOneConnectionMoreThanSeveral) {
       of_two += two.shapes[p].slots_bytes();
       of_four += 3 * four.shapes[p].slots_bytes();
     }
-    EXPECT_LE(of_two, size_t{18} << 20);
+    EXPECT_EQ(of_two, size_t{39} << 19);  // 19.5 MiB: 3 of LL, 4.5 of LL128, 12 of Simple
     EXPECT_LE(of_two, of_four);
   }
 }

@@ -1,0 +1,141 @@
+#include "planner/channel_counts.h"
+
+#include <algorithm>
+#include <optional>
+#include <span>
+
+namespace niccolite::planner {
+namespace {
+
+using executor::Protocol;
+
+constexpr int kChannelCounts[] = {1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64};
+/// A warp moves lines of LL128 in rows (ll128_step.cuh), and what a row begun costs the model does
+/// not know: between counts that were measured (docs/tune.md) it may be 20 % off.
+constexpr int kLineChannelCounts[] = {1, 2, 3, 4, 6, 10, 16, 24, 48, 64};
+/// Likewise of LL, whose rounds are short: an all-gather of 768 KiB takes 7.2 us by 40, and 5.7 by
+/// 48 (docs/design/0080).
+constexpr int kWordChannelCounts[] = {1, 2, 3, 4, 6, 8, 10, 12, 16, 24, 48, 64};
+/// The same of chunks in host memory, where two counts may be far apart in no order: an all-reduce
+/// of 1 MiB takes 55 us by 6, 62 by 8 and 54 by 12.
+constexpr int kHostChannelCounts[] = {1, 3, 6, 12, 24, 48, 64};
+std::span<const int> counts_of(const Settings& settings, Protocol protocol) {
+  if (settings.shares_host && publishes_chunks(protocol)) return kHostChannelCounts;
+  if (protocol == Protocol::LL128) return kLineChannelCounts;
+  if (protocol == Protocol::LL) return kWordChannelCounts;
+  return kChannelCounts;
+}
+
+/// Do links between GPUs carry the data? Host memory and networks are slower than what CTAs do.
+bool has_links(const Settings& settings) {
+  return settings.machine == gpu::Kind::Cuda && !settings.shares_host && !settings.spans_machines;
+}
+
+/// Do blocks lie side by side whose length is no multiple of 16 bytes? On a GPU threads then move
+/// them, and not bulk copies alone: what the model knows of the number of channels is not true of
+/// them, but that each of them moves as much as it can. (Of messages nobody knows how both ends are
+/// aligned.)
+bool has_uneven_blocks(const Settings& settings, const Workload& work) {
+  return settings.machine == gpu::Kind::Cuda && schedule::has_blocks_of_ranks(work.collective) &&
+         work.bytes % 16 != 0;
+}
+
+/// Channels of such blocks, of the counts that there are. Where one rank's link carries all of it,
+/// more than 20 gain nothing, and take away from each other: a gather of two blocks of 15 MB takes
+/// 54 us on two H200, and 59 by 24.
+int most_of_uneven(Collective collective, std::span<const int> counts) {
+  constexpr int kMostOfOneRoot = 20;
+  const bool has_one_root = collective == Collective::Gather || collective == Collective::Scatter;
+  return has_one_root ? std::clamp(kMostOfOneRoot, counts.front(), counts.back()) : counts.back();
+}
+
+/// Channels of such data, whose chunks are whole: all, up to a size that was measured; beyond, as
+/// many as leave the data in the cache. (From one H100 to another 16 MiB take 0.35 ms by 24, 0.40
+/// by 12, and 64 MiB 1.45 and 1.38.)
+int most_through_host(const Workload& work, std::span<const int> counts) {
+  constexpr int kMostOfLong = 12;
+  constexpr size_t kLong = 32 << 20;
+  if (buffer_bytes(work) < kLong) return counts.back();
+  return std::clamp(kMostOfLong, counts.front(), counts.back());
+}
+
+/// The count that suits the data of `work` whatever the model says, of `counts`; none: the model
+/// decides.
+std::optional<int> suitable_count(const Settings& settings, const Workload& work,
+                                  std::span<const int> counts) {
+  // Uneven data have what they have over other links: threads move them there, too.
+  if (has_uneven_blocks(settings, work)) return most_of_uneven(work.collective, counts);
+  if (is_long_way_through_host(settings, work)) return most_through_host(work, counts);
+  return std::nullopt;
+}
+
+/// Between two ranks by LL more channels than kibibytes take longer than fewer: a gather of 1
+/// KiB 2.6 us by one, and 2.8 by several. (The model knows no fewer than were measured, six; what
+/// goes through slots waits for its launch much longer.)
+bool is_too_short(const Settings& settings, const Workload& work, int channels) {
+  constexpr size_t kLeastOfChannel = 1 << 10;
+  return has_links(settings) && settings.reaches_users && settings.nranks == 2 &&
+         channels > settings.min_channels &&
+         static_cast<size_t>(channels) * kLeastOfChannel > work.bytes;
+}
+
+/// May an operation by `protocol` have more CTAs than the model asks for?
+bool may_be_widened(const Settings& settings, Protocol protocol) {
+  return has_links(settings) && settings.policy == CtaPolicy::Default && publishes_chunks(protocol);
+}
+
+}  // namespace
+
+bool is_long_way_through_host(const Settings& settings, const Workload& work) {
+  constexpr size_t kLeast = 4 << 20;
+  return settings.shares_host && settings.nranks == 2 && schedule::has_root(work.collective) &&
+         buffer_bytes(work) >= kLeast;
+}
+
+std::vector<int> channel_counts(const Settings& settings, Protocol protocol) {
+  const int most = static_cast<int>(settings.shapes[static_cast<size_t>(protocol)].channels);
+  if (most == 0) return {};
+  const int fewest = std::min(settings.min_channels, most);
+  std::vector<int> counts{fewest};
+  for (const int count : counts_of(settings, protocol))
+    if (count > fewest && count < most) counts.push_back(count);
+  if (most > fewest) counts.push_back(most);
+  return counts;
+}
+
+std::vector<int> channel_counts(const Settings& settings, Protocol protocol, const Workload& work) {
+  std::vector<int> counts = channel_counts(settings, protocol);
+  if (protocol == Protocol::LL)
+    std::erase_if(counts, [&](int count) { return is_too_short(settings, work, count); });
+  if (counts.empty() || !publishes_chunks(protocol)) return counts;
+  const std::optional<int> suitable = suitable_count(settings, work, counts);
+  if (!suitable) return counts;
+  std::erase_if(counts, [&](int count) { return count >= *suitable; });
+  if (settings.policy == CtaPolicy::Default) counts.clear();
+  counts.push_back(*suitable);
+  return counts;
+}
+
+int channels_for_arithmetic(const Settings& settings, const Request& request,
+                            const Choice& choice) {
+  const bool divides_bytes =
+      schedule::reduces(request.collective) && request.op.operation == Operation::Average &&
+      (request.type == executor::DataType::Int8 || request.type == executor::DataType::Uint8);
+  if (!divides_bytes || !may_be_widened(settings, choice.protocol)) return choice.channels;
+  return channel_counts(settings, choice.protocol).back();
+}
+
+int channels_for_alignment(const Settings& settings, size_t bytes, const Choice& choice) {
+  // Messages of such lengths often lie side by side, begin anywhere, and are moved by threads. An
+  // uneven all-to-all of 64 MiB over two H200 takes 80 us by 20 CTAs, and 100 by 14; if all begin
+  // at multiples of 16 bytes, 75 and 76.
+  constexpr int kChannels = 20;
+  constexpr size_t kLeast = 4 << 20;
+  if (settings.nranks != 2 || bytes % 16 == 0 || bytes < kLeast ||
+      !may_be_widened(settings, choice.protocol))
+    return choice.channels;
+  const int most = channel_counts(settings, choice.protocol).back();
+  return std::max(choice.channels, std::min(kChannels, most));
+}
+
+}  // namespace niccolite::planner

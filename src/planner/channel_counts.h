@@ -1,0 +1,35 @@
+// How many channels an operation may have: the counts that are worth a comparison by the cost
+// model, and where the model does not know what decides: how data are aligned, how long arithmetic
+// takes, how far the way is through host memory.
+#pragma once
+
+#include <vector>
+
+#include "planner/choice.h"
+#include "planner/model.h"
+#include "planner/request.h"
+
+namespace niccolite::planner {
+
+/// The channel counts that are worth a comparison, from the settings' fewest to their most for
+/// `protocol`, ascending; none where the machine has no such protocol.
+std::vector<int> channel_counts(const Settings& settings, executor::Protocol protocol);
+/// The same for one operation: those up to the count that suits its data, or that count alone.
+std::vector<int> channel_counts(const Settings& settings, executor::Protocol protocol,
+                                const Workload& work);
+
+/// Do so many data go from one GPU to one other through host memory that the model does not know
+/// what they take? What has left the processor's cache when the other GPU reads it comes late, and
+/// so does what waits for a slot.
+bool is_long_way_through_host(const Settings& settings, const Workload& work);
+
+/// The channels of `choice`, which was made for the length of `request` alone, or more if its
+/// arithmetic wants them: a CTA takes longer to divide bytes than links do to carry them, so that
+/// averages of bytes have all channels that there are.
+int channels_for_arithmetic(const Settings& settings, const Request& request, const Choice& choice);
+
+/// The channels of `choice`, which was made for the length of a message alone, or more where
+/// messages of such lengths begin anywhere.
+int channels_for_alignment(const Settings& settings, size_t bytes, const Choice& choice);
+
+}  // namespace niccolite::planner

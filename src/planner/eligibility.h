@@ -1,0 +1,25 @@
+// Which variants an operation may have, by the machine, the number of ranks and what the user's
+// variables say; and why not the others.
+#pragma once
+
+#include <string>
+
+#include "planner/settings.h"
+
+namespace niccolite::planner {
+
+/// Why `variant` is not eligible, a phrase: by NCCL_ALGO and NCCL_PROTO, among so many ranks of
+/// such a machine. Empty: it is.
+std::string obstacle_to(const Settings& settings, const Variant& variant);
+inline bool is_allowed(const Settings& settings, const Variant& variant) {
+  return obstacle_to(settings, variant).empty();
+}
+
+/// Does NCCL_ALGO leave `collective` all that it has?
+bool allows_all(const Settings& settings, Collective collective);
+
+/// Of an operation of so many bytes for which nothing is eligible: which variables are to blame, if
+/// any are, and what there is.
+Status why_none(const Settings& settings, Collective collective, size_t bytes);
+
+}  // namespace niccolite::planner

@@ -1,0 +1,128 @@
+#include "planner/list_choice.h"
+
+#include <algorithm>
+
+#include "planner/eligibility.h"
+#include "planner/price.h"
+
+namespace niccolite::planner {
+namespace {
+
+using executor::Protocol;
+
+// Beyond this, a channel by itself is slower than what an operation has of all of them beside
+// others: bytes that a rank receives.
+constexpr size_t kMostListedBytes = 16 << 10;
+constexpr int kMostRanksOfLists = 8;  // of the kernel for them
+
+}  // namespace
+
+std::optional<Choice> choose_for_list(const Settings& settings, Collective collective,
+                                      size_t bytes) {
+  if (settings.machine != gpu::Kind::Cuda || settings.spans_machines || settings.nranks < 2 ||
+      settings.nranks > kMostRanksOfLists ||
+      bytes * static_cast<size_t>(settings.nranks - 1) > kMostListedBytes)
+    return std::nullopt;
+  const Algorithm* const algorithm = algorithms::one_step(collective);
+  if (algorithm == nullptr) return std::nullopt;
+  const Variant variant{.algorithm = algorithm, .protocol = Protocol::LL};
+  if (!is_allowed(settings, variant) ||
+      settings.shapes[static_cast<size_t>(variant.protocol)].channels == 0)
+    return std::nullopt;
+  const Workload work{.collective = collective, .nranks = settings.nranks, .bytes = bytes};
+  return Choice{variant,
+                Price::of(settings, *algorithm, variant.protocol).time_of(settings, work, variant)};
+}
+
+std::optional<executor::ListAccess> find_list_access(const Settings& settings,
+                                                     Collective collective, int root) {
+  if (!settings.reaches_users || settings.spans_machines || settings.nranks < 2 ||
+      settings.nranks > static_cast<int>(executor::kMostRanksOfListAccess))
+    return std::nullopt;
+  if (settings.is_invariant && schedule::reduces(collective)) return std::nullopt;
+  // The connections are the one-shot all-reduce's; else a selection is about what is not selected.
+  const auto kind = static_cast<size_t>(collective);
+  if (!allows_all(settings, collective) || !settings.protocols[kind][size_t(Protocol::LL)] ||
+      settings.shapes[size_t(Protocol::LL)].channels == 0)
+    return std::nullopt;
+  const auto all = static_cast<uint8_t>((1u << settings.nranks) - 1);
+  const auto only_root = static_cast<uint8_t>(1u << root);
+  using executor::ListForm;
+  switch (collective) {
+    case Collective::AllReduce:
+      return executor::ListAccess{.form = ListForm::Whole, .inputs = all, .outputs = all};
+    case Collective::Reduce:
+      return executor::ListAccess{.form = ListForm::Whole, .inputs = all, .outputs = only_root};
+    case Collective::Broadcast:
+      return executor::ListAccess{.form = ListForm::Whole, .inputs = only_root, .outputs = all};
+    case Collective::ReduceScatter:
+      return executor::ListAccess{.form = ListForm::Scatter, .inputs = all, .outputs = all};
+    case Collective::AllGather:
+      return executor::ListAccess{.form = ListForm::Gather, .inputs = all, .outputs = all};
+    default:
+      return std::nullopt;
+  }
+}
+
+namespace {
+
+struct DirectListPrice {
+  size_t least_bytes;                    // of all operations together
+  size_t least_bytes_of_live_operation;  // live calls have their buffers looked up, which takes
+                                         // longer than small operations do in other lists
+  double fixed_microseconds;             // whatever is in the list
+};
+// Two ranks on an H100, in graphs: a direct list takes 10 us and 0.3 us for each 100 KB. Others
+// take 5 us a launch, and 2 us for each 8 KiB of a channel. Buffers are looked up in more time than
+// the smallest operations take.
+constexpr DirectListPrice kDirectListOfCuda{768 << 10, 16 << 10, 10};
+// Without it each operation is a launch, which costs more than both waits of a list do.
+constexpr DirectListPrice kDirectListOfVirtual{0, 0, 5};
+
+constexpr const DirectListPrice& price_of_direct_list(const Settings& settings) {
+  return settings.machine == gpu::Kind::Cuda ? kDirectListOfCuda : kDirectListOfVirtual;
+}
+
+}  // namespace
+
+bool pays_direct_list(const Settings& settings, Collective collective, size_t operations,
+                      size_t bytes, bool is_captured) {
+  const DirectListPrice& price = price_of_direct_list(settings);
+  if (operations < 2) return false;
+  const bool may_be_listed = choose_for_list(settings, collective, bytes / operations).has_value();
+  if (!is_captured && may_be_listed)
+    return bytes >= std::max(price.least_bytes, operations * price.least_bytes_of_live_operation);
+  // What is in no other list has a launch for as many as there are channels.
+  const size_t channels = settings.shapes[static_cast<size_t>(Protocol::LL)].channels;
+  const size_t most = std::min(channels, static_cast<size_t>(usual_channels(settings)));
+  return bytes >= price.least_bytes || (!may_be_listed && operations > most);
+}
+
+double predict_direct_list(const Settings& settings) {
+  return price_of_direct_list(settings).fixed_microseconds;
+}
+
+double predict_in_direct_list(const Settings& settings, const Request& request) {
+  // Of a rank's link, one way: two H100, lists of 32 operations of 1 to 16 MiB. What scatters only
+  // loads from peers, what gathers only stores to them; else tiles' owners do both, and of a buffer
+  // the rank that all others read carries so much. (Of sums. Other reductions, and those of bytes,
+  // take up to half as long again, in a list and alone.)
+  const auto bytes = static_cast<double>(request.bytes());
+  const double others = settings.nranks - 1;
+  const double whole = 2 * others / settings.nranks * bytes;
+  const double block = others * bytes;
+  constexpr double kBytesPerMicrosecond = 1e3;  // at a gigabyte a second
+  if (settings.machine != gpu::Kind::Cuda) return bytes / (8 * kBytesPerMicrosecond);
+  switch (request.collective) {
+    case Collective::ReduceScatter:
+      return block / (280 * kBytesPerMicrosecond);
+    case Collective::AllGather:
+      return block / (270 * kBytesPerMicrosecond);
+    case Collective::Broadcast:
+      return whole / (345 * kBytesPerMicrosecond);
+    default:
+      return whole / (315 * kBytesPerMicrosecond);
+  }
+}
+
+}  // namespace niccolite::planner

@@ -1,0 +1,30 @@
+// Small operations of a group together in one launch (executor::Launch::is_list()): which may be,
+// by what, and what that takes.
+#pragma once
+
+#include <optional>
+
+#include "executor/list_access.h"
+#include "planner/choice.h"
+#include "planner/request.h"
+
+namespace niccolite::planner {
+
+/// For an operation of a list (executor::Launch::is_list()), on one channel: those are small, and
+/// end in one step. None: it is for none.
+std::optional<Choice> choose_for_list(const Settings& settings, Collective collective,
+                                      size_t bytes);
+
+/// What the ranks do in an operation of a list over buffers that all ranks reach; none where they
+/// do not reach them, or by other settings.
+std::optional<executor::ListAccess> find_list_access(const Settings& settings,
+                                                     Collective collective, int root);
+/// Is such a list of so many operations, of so many bytes together, faster than what else they
+/// would be? `is_captured`: in a graph, whose buffers are looked up once.
+bool pays_direct_list(const Settings& settings, Collective collective, size_t operations,
+                      size_t bytes, bool is_captured);
+/// Microseconds that such a list takes whatever is in it, and that an operation adds.
+double predict_direct_list(const Settings& settings);
+double predict_in_direct_list(const Settings& settings, const Request& request);
+
+}  // namespace niccolite::planner
