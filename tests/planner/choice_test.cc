@@ -167,6 +167,15 @@ TEST(Choice, GivesAveragesOfBytesAsManyChannelsAsMayBe) {
   EXPECT_GT(widened_choices, 0);
 }
 
+// Odd starts gain more by it than the aligned buffers that the model knows.
+TEST(Choice, GivesScattersOfAMegabyteAllChannelsOfLines) {
+  Settings settings = make_settings(gpu::Kind::Cuda, 2, {}).value();
+  set_reach(settings, true);
+  const Choice choice = choose(settings, Collective::Scatter, 500'000).value();
+  EXPECT_EQ(choice.protocol, Protocol::LL128);
+  EXPECT_EQ(choice.channels, 48);
+}
+
 // Between two ranks by LL, where more CTAs would only take longer.
 TEST(Choice, GivesAChannelOfShortOperationsAKibibyte) {
   for_each({}, [&](const Settings& settings, Collective collective) {
