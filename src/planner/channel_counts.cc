@@ -79,8 +79,8 @@ bool is_too_short(const Settings& settings, const Workload& work, int channels) 
          static_cast<size_t>(channels) * kLeastOfChannel > work.bytes;
 }
 
-/// A scatter of 1 MB between two ranks takes 4.7 us by 48 channels of LL128 and 4.8 by 24, which the
-/// model has as equal; from an odd start 5.0 and 6.1.
+/// A scatter of 1 MB between two ranks takes 4.7 us by 48 channels of LL128 and 4.8 by 24, which
+/// the model has as equal; from an odd start 5.0 and 6.1.
 bool wants_all_lines(const Settings& settings, const Workload& work) {
   constexpr size_t kLeast = 768 << 10;
   return has_links(settings) && settings.nranks == 2 && settings.policy == CtaPolicy::Default &&
