@@ -101,7 +101,7 @@ bool is_long_way_through_host(const Settings& settings, const Workload& work) {
 }
 
 std::vector<int> channel_counts(const Settings& settings, Protocol protocol) {
-  const int most = static_cast<int>(settings.shapes[static_cast<size_t>(protocol)].channels);
+  const int most = most_channels(settings, protocol);
   if (most == 0) return {};
   const int fewest = std::min(settings.min_channels, most);
   std::vector<int> counts{fewest};
@@ -134,7 +134,7 @@ int channels_for_arithmetic(const Settings& settings, const Request& request,
       schedule::reduces(request.collective) && request.op.operation == Operation::Average &&
       (request.type == executor::DataType::Int8 || request.type == executor::DataType::Uint8);
   if (!divides_bytes || !may_be_widened(settings, choice.protocol)) return choice.channels;
-  return channel_counts(settings, choice.protocol).back();
+  return most_channels(settings, choice.protocol);
 }
 
 int channels_for_alignment(const Settings& settings, size_t bytes, const Choice& choice) {
@@ -146,8 +146,7 @@ int channels_for_alignment(const Settings& settings, size_t bytes, const Choice&
   if (settings.nranks != 2 || bytes % 16 == 0 || bytes < kLeast ||
       !may_be_widened(settings, choice.protocol))
     return choice.channels;
-  const int most = channel_counts(settings, choice.protocol).back();
-  return std::max(choice.channels, std::min(kChannels, most));
+  return std::max(choice.channels, std::min(kChannels, most_channels(settings, choice.protocol)));
 }
 
 }  // namespace niccolite::planner

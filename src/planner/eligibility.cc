@@ -77,7 +77,7 @@ std::string obstacle_to(const Settings& settings, const Variant& variant) {
                ? "needs memory that all ranks share, and the network connects some"
                : "needs links that keep its lines whole, and one tears them";
   }
-  if (settings.shapes[protocol].channels == 0) return "has no connections on this machine";
+  if (most_channels(settings, variant.protocol) == 0) return "has no connections on this machine";
   return {};
 }
 

@@ -26,9 +26,7 @@ std::optional<Choice> choose_for_list(const Settings& settings, Collective colle
   const Algorithm* const algorithm = algorithms::one_step(collective);
   if (algorithm == nullptr) return std::nullopt;
   const Variant variant{.algorithm = algorithm, .protocol = Protocol::LL};
-  if (!is_allowed(settings, variant) ||
-      settings.shapes[static_cast<size_t>(variant.protocol)].channels == 0)
-    return std::nullopt;
+  if (!is_allowed(settings, variant)) return std::nullopt;
   const Workload work{.collective = collective, .nranks = settings.nranks, .bytes = bytes};
   return Choice{variant,
                 Price::of(settings, *algorithm, variant.protocol).time_of(settings, work, variant)};
@@ -43,7 +41,7 @@ std::optional<executor::ListAccess> find_list_access(const Settings& settings,
   // The connections are the one-shot all-reduce's; else a selection is about what is not selected.
   const auto kind = static_cast<size_t>(collective);
   if (!allows_all(settings, collective) || !settings.protocols[kind][size_t(Protocol::LL)] ||
-      settings.shapes[size_t(Protocol::LL)].channels == 0)
+      most_channels(settings, Protocol::LL) == 0)
     return std::nullopt;
   const auto all = static_cast<uint8_t>((1u << settings.nranks) - 1);
   const auto only_root = static_cast<uint8_t>(1u << root);
@@ -92,10 +90,9 @@ bool pays_direct_list(const Settings& settings, Collective collective, size_t op
   const bool may_be_listed = choose_for_list(settings, collective, bytes / operations).has_value();
   if (!is_captured && may_be_listed)
     return bytes >= std::max(price.least_bytes, operations * price.least_bytes_of_live_operation);
-  // What is in no other list has a launch for as many as there are channels.
-  const size_t channels = settings.shapes[static_cast<size_t>(Protocol::LL)].channels;
-  const size_t most = std::min(channels, static_cast<size_t>(usual_channels(settings)));
-  return bytes >= price.least_bytes || (!may_be_listed && operations > most);
+  // What is in no other list has a launch for as many as share channels (comm/batches.cc).
+  const int most = std::min(most_channels(settings, Protocol::LL), usual_channels(settings));
+  return bytes >= price.least_bytes || (!may_be_listed && operations > static_cast<size_t>(most));
 }
 
 double predict_direct_list(const Settings& settings) {

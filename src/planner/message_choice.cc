@@ -32,7 +32,7 @@ Choice choose_for_copy(const Settings& settings, Protocol protocol, size_t bytes
   constexpr size_t kLeastBytesOfChannel = 64 << 10;  // two microseconds of a CTA
   Choice choice = choose_for_message(settings, protocol, bytes);
   if (settings.policy != CtaPolicy::Default || !has_bulk_copies(settings, protocol)) return choice;
-  const size_t most = settings.shapes[static_cast<size_t>(protocol)].channels;
+  const auto most = static_cast<size_t>(most_channels(settings, protocol));
   const auto channels = static_cast<int>(std::min(bytes / kLeastBytesOfChannel, most));
   choice.channels = std::max(choice.channels, channels);
   return choice;

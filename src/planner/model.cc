@@ -153,9 +153,7 @@ uint32_t pull_bytes(const Settings& settings, const Workload& work) {
 double predict_messages(const Settings& settings, Protocol protocol, int ends, size_t bytes) {
   const Algorithm& direct = algorithms::of_messages();
   const Variant variant{
-      .algorithm = &direct,
-      .protocol = protocol,
-      .channels = static_cast<int>(settings.shapes[static_cast<size_t>(protocol)].channels)};
+      .algorithm = &direct, .protocol = protocol, .channels = most_channels(settings, protocol)};
   const Cost cost = find_cost(tuning_of(settings), direct, protocol).cost;
   return time_of(settings.machine, cost, settings.nranks, {1 + ends / 2.0, 1, 1},
                  static_cast<double>(bytes), variant,

@@ -65,6 +65,10 @@ struct Settings {
 
 /// Of the protocol that has the most: the most CTAs of an operation.
 int most_channels(const Settings& settings);
+/// Of connections by `protocol`; 0: the machine has none.
+inline int most_channels(const Settings& settings, executor::Protocol protocol) {
+  return static_cast<int>(settings.shapes[static_cast<size_t>(protocol)].channels);
+}
 /// CTAs that operations take together, or one by itself, as a rule. More take what else runs on the
 /// GPU from it, and are for what gains much (length_of()), or where a user asks for them.
 inline constexpr int kUsualCtas = 24;

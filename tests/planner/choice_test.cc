@@ -23,6 +23,11 @@ constexpr MachineClass kMachines[] = {MachineClass::Cuda,        MachineClass::C
                                       MachineClass::CudaSockets, MachineClass::Sockets,
                                       MachineClass::Virtual};
 
+/// Do links between GPUs carry the data?
+bool has_links(const Settings& settings) {
+  return settings.machine == gpu::Kind::Cuda && !settings.shares_host && !settings.spans_machines;
+}
+
 /// Calls `check` for every collective on machines of all classes.
 void for_each(const Limits& limits,
               const std::function<void(const Settings& settings, Collective collective)>& check) {
@@ -154,10 +159,8 @@ TEST(Choice, GivesAveragesOfBytesAsManyChannelsAsMayBe) {
     };
     EXPECT_EQ(channels(executor::DataType::Int8, Operation::Sum), choice.channels);
     EXPECT_EQ(channels(executor::DataType::Bfloat16, Operation::Average), choice.channels);
-    const bool has_links =
-        settings.machine == gpu::Kind::Cuda && !settings.shares_host && !settings.spans_machines;
-    const bool is_wide =
-        has_links && schedule::reduces(collective) && choice.protocol == executor::Protocol::Simple;
+    const bool is_wide = has_links(settings) && schedule::reduces(collective) &&
+                         choice.protocol == executor::Protocol::Simple;
     const int most =
         static_cast<int>(settings.shapes[static_cast<size_t>(choice.protocol)].channels);
     for (const auto type : {executor::DataType::Int8, executor::DataType::Uint8})
@@ -179,9 +182,7 @@ TEST(Choice, GivesScattersOfAMegabyteAllChannelsOfLines) {
 // Between two ranks by LL, where more CTAs would only take longer.
 TEST(Choice, GivesAChannelOfShortOperationsAKibibyte) {
   for_each({}, [&](const Settings& settings, Collective collective) {
-    const bool has_links =
-        settings.machine == gpu::Kind::Cuda && !settings.shares_host && !settings.spans_machines;
-    if (!has_links || !settings.reaches_users || settings.nranks != 2) return;
+    if (!has_links(settings) || !settings.reaches_users || settings.nranks != 2) return;
     for (const size_t bytes : {8, 1 << 10, 4 << 10, 16 << 10}) {
       const Choice choice = choose(settings, collective, bytes).value();
       if (choice.protocol != Protocol::LL) continue;
@@ -200,9 +201,7 @@ TEST(Choice, GivesLongMessagesOfOddLengthsMoreChannels) {
     };
     const auto simple = executor::Protocol::Simple;
     const auto most = static_cast<int>(settings.shapes[static_cast<size_t>(simple)].channels);
-    if (settings.machine != gpu::Kind::Cuda || settings.shares_host || settings.spans_machines ||
-        settings.nranks != 2 || most == 0)
-      return;
+    if (!has_links(settings) || settings.nranks != 2 || most == 0) return;
     for (const size_t bytes : {size_t{4} << 20, size_t{64} << 20}) {
       EXPECT_GE(channels(simple, bytes + 2), std::min(20, most));
       more += channels(simple, bytes) < std::min(20, most);
@@ -261,9 +260,11 @@ TEST(Choice, OfMoreBytesIsHardlyFaster) {
           buffer_bytes(work) >= kLeastPublishedInParts &&
           buffer_bytes({collective, settings.nranks, before}) <= kLeastPublishedInParts)
         last = 0;
-      // Two ranks have no more channels of LL than kibibytes, whatever the model says.
-      if (settings.machine == gpu::Kind::Cuda && settings.nranks == 2 && bytes < 16 << 10) last = 0;
-      ASSERT_GE(time, last * 0.989) << bytes;  // pick() gives up to 1 % for fewer CTAs
+      // pick() gives up to 1 % for fewer CTAs. Two ranks have no more channels of LL than
+      // kibibytes, whatever the model says: one more saves up to 3.2 %.
+      const bool follows_kibibytes =
+          has_links(settings) && settings.reaches_users && settings.nranks == 2 && bytes < 16 << 10;
+      ASSERT_GE(time, last * (follows_kibibytes ? 0.968 : 0.989)) << bytes;
       last = time;
     }
   });
