@@ -89,6 +89,17 @@ void add_options(CLI::App& app, RawOptions& raw) {
   app.add_option("-R,--local_register", raw.registration,
                  "1: register the buffers (ncclCommRegister); 2: as symmetric windows")
       ->group("Sizes and data");
+  app.add_option("--allocator", raw.allocator,
+                 "Where buffers come from: malloc (cudaMalloc), nccl (ncclMemAlloc of each "
+                 "library), vmm (mapped granules, exportable), vmm-private (not exportable), async "
+                 "(the default pool), pool (an exportable pool), managed or host (page-locked)")
+      ->capture_default_str()
+      ->group("Sizes and data");
+  app.add_option("--buffers", raw.buffers,
+                 "Pairs of send and receive buffers that operations use in turn; new: a fresh pair "
+                 "before each call, which is freed after it")
+      ->capture_default_str()
+      ->group("Sizes and data");
   app.add_flag("--in-place", raw.only_in_place, "In-place results only")->group("Sizes and data");
   app.add_flag("--out-of-place", raw.only_out_of_place, "Out-of-place results only")
       ->group("Sizes and data");
@@ -116,6 +127,9 @@ void add_options(CLI::App& app, RawOptions& raw) {
       ->group("Timing");
   app.add_option("-G,--cudagraph", options.graph_launches,
                  "Capture the iterations into a graph; time this many replays, take the median")
+      ->group("Timing");
+  app.add_option("--first", options.first_calls,
+                 "Also time this many calls one by one, the first on a fresh pair of buffers")
       ->group("Timing");
   app.add_option("-z,--blocking", options.blocking, "1: wait for the GPU after every operation")
       ->group("Timing");

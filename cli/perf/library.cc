@@ -52,6 +52,8 @@ Status Library::resolve() {
   find(create_pre_mul_sum, "ncclRedOpCreatePreMulSum");
   find(destroy_operation, "ncclRedOpDestroy");
   find(comm_split, "ncclCommSplit");
+  find(mem_alloc, "ncclMemAlloc");
+  find(mem_free, "ncclMemFree");
   find(comm_register, "ncclCommRegister");
   find(comm_deregister, "ncclCommDeregister");
   find(window_register, "ncclCommWindowRegister");

@@ -41,6 +41,8 @@ class Library {
   decltype(&ncclRedOpCreatePreMulSum) create_pre_mul_sum = nullptr;
   decltype(&ncclRedOpDestroy) destroy_operation = nullptr;
   decltype(&ncclCommSplit) comm_split = nullptr;
+  decltype(&ncclMemAlloc) mem_alloc = nullptr;
+  decltype(&ncclMemFree) mem_free = nullptr;
   decltype(&ncclCommRegister) comm_register = nullptr;
   decltype(&ncclCommDeregister) comm_deregister = nullptr;
   decltype(&ncclCommWindowRegister) window_register = nullptr;

@@ -33,6 +33,58 @@ Result<std::vector<const Entry*>> select(const std::string& list, std::span<cons
   return chosen;
 }
 
+constexpr std::pair<const char*, Allocator> kAllocators[] = {
+    {"malloc", Allocator::Malloc},          {"nccl", Allocator::Nccl},   {"vmm", Allocator::Vmm},
+    {"vmm-private", Allocator::VmmPrivate}, {"async", Allocator::Async}, {"pool", Allocator::Pool},
+    {"managed", Allocator::Managed},        {"host", Allocator::Host}};
+
+Result<Allocator> parse_allocator(const std::string& text) {
+  std::string known;
+  for (const auto& [name, allocator] : kAllocators) {
+    if (text == name) return allocator;
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", name);
+  }
+  return Status::invalid_argument("--allocator: \"{}\" is none of {}", text, known);
+}
+
+constexpr int kMostPairs = 1024;
+
+/// Pairs of buffers; 0 of "new".
+Result<int> parse_buffers(const std::string& text) {
+  if (text == "new") return 0;
+  int pairs = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), pairs);
+  if (error != std::errc() || end != text.data() + text.size() || pairs < 1 || pairs > kMostPairs)
+    return Status::invalid_argument("--buffers: \"{}\" is neither new nor a number from 1 to {}",
+                                    text, kMostPairs);
+  return pairs;
+}
+
+/// Refuses buffers that contradict other flags.
+Status check_buffers(const Options& options) {
+  if (options.has_fresh_buffers()) {
+    if (options.graph_launches > 0)
+      return Status::invalid_argument(
+          "--buffers new allocates before each call, which --cudagraph cannot capture");
+    if (options.aggregated > 1)
+      return Status::invalid_argument(
+          "--buffers new frees buffers of calls that have completed, and those of a group "
+          "(--agg_iters) do so only together");
+    if (options.memory)
+      return Status::invalid_argument(
+          "--memory looks at the device's free memory, which --buffers new changes all the time");
+  } else if (options.buffer_pairs > options.iterations * options.aggregated) {
+    return Status::invalid_argument(
+        "--buffers: {} operations (--iters x --agg_iters) do not use {} pairs",
+        options.iterations * options.aggregated, options.buffer_pairs);
+  }
+  if (options.registration != Registration::None &&
+      (options.has_fresh_buffers() || options.first_calls > 0))
+    return Status::invalid_argument(
+        "--local_register registers buffers once, before calls: not with --buffers new or --first");
+  return {};
+}
+
 Result<Average> parse_average(const std::string& text) {
   constexpr std::pair<const char*, Average> kNames[] = {
       {"0", Average::Rank0},   {"1", Average::Mean},      {"2", Average::Least},
@@ -79,6 +131,12 @@ Status check_combination(const Options& options, const Collective& collective) {
 }
 
 }  // namespace
+
+const char* name_of(Allocator allocator) {
+  for (const auto& [name, each] : kAllocators)
+    if (each == allocator) return name;
+  return "";
+}
 
 std::vector<std::string> split_list(const std::string& list) {
   std::vector<std::string> parts;
@@ -233,6 +291,10 @@ Result<Options> finish(const RawOptions& raw) {
   if (raw.registration < 0 || raw.registration > 2)
     return Status::invalid_argument("--local_register: {} is not 0, 1 or 2", raw.registration);
   options.registration = static_cast<Registration>(raw.registration);
+  options.allocator = TRY(parse_allocator(raw.allocator));
+  options.buffer_pairs = TRY(parse_buffers(raw.buffers));
+  TRY(at_least(options.first_calls, 0, "--first"));
+  TRY(check_buffers(options));
   if (raw.only_in_place && !raw.only_out_of_place) options.out_of_place = false;
   if (raw.only_out_of_place && !raw.only_in_place) options.in_place = false;
   if (options.graph_launches > 0 && options.blocking)

@@ -22,6 +22,19 @@ namespace niccolite::perf {
 /// What is done with the buffers before they are used; the numbers of -R, as in nccl-tests.
 enum class Registration { None = 0, Local = 1, Window = 2 };
 
+/// Where the memory of buffers comes from: a function of CUDA's, or of the measured library's.
+enum class Allocator : unsigned char {
+  Malloc,      // cudaMalloc
+  Nccl,        // ncclMemAlloc, of each library for its own operations
+  Vmm,         // cuMemCreate and cuMemMap, granule by granule, exportable by file descriptor
+  VmmPrivate,  // the same, which cannot be exported
+  Async,       // cudaMallocAsync, from the default pool
+  Pool,        // cudaMallocFromPoolAsync, from a pool that can be exported and grants no access
+  Managed,     // cudaMallocManaged
+  Host         // cudaHostAlloc: page-locked
+};
+const char* name_of(Allocator allocator);
+
 enum class Average { Rank0, Mean, Least, Most };  // which rank's time a row shows
 
 /// Where a process stands in a run over several that share no memory; see machines.h.
@@ -61,6 +74,9 @@ struct Options {
   std::vector<const Operation*> operations;
   int check_iterations = 1;
   Registration registration = Registration::None;
+  Allocator allocator = Allocator::Malloc;
+  int buffer_pairs = 1;  // that operations use in turn; 0: a fresh one for each iteration
+  int first_calls = 0;   // on a fresh pair, each timed by itself, before the others
   bool bitwise = false;  // also reduce values that round, and compare the ranks' bits
   int graph_launches = 0;
   bool blocking = false;
@@ -96,6 +112,7 @@ struct Options {
     return is_placed() ? place.first_rank : std::max(process, 0) * ranks_per_process();
   }
   int libraries() const { return other_library.empty() ? 1 : 2; }
+  bool has_fresh_buffers() const { return buffer_pairs == 0; }
   size_t most_start() const { return *std::max_element(starts.begin(), starts.end()); }
   size_t most_extra() const { return *std::max_element(extras.begin(), extras.end()); }
   bool is_child() const { return process >= 0; }
@@ -109,6 +126,7 @@ struct RawOptions {
   std::string collective = "all_reduce";
   std::string min_bytes, max_bytes, step_bytes, sizes;
   std::string starts = "0", extras = "0";
+  std::string allocator = "malloc", buffers = "1";
   std::optional<double> step_factor;
   std::optional<int> threads, gpus;
   int registration = 0;

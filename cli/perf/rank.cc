@@ -22,10 +22,11 @@ size_t slot_bytes(const Options& options) {
 
 size_t Rank::bytes(const Options& options) {
   const size_t buffer = static_cast<size_t>(options.communicators) * slot_bytes(options);
-  return 2 * buffer + std::min(kStagingBytes, buffer);
+  return Buffers::bytes(options, buffer) + std::min(kStagingBytes, buffer);
 }
 
-Result<Rank> Rank::create(gpu::Machine& machine, const Options& options, int rank, int device) {
+Result<Rank> Rank::create(gpu::Machine& machine, const Options& options,
+                          std::span<const Library> libraries, int rank, int device) {
   Rank made;
   made.rank = rank;
   made.device = device;
@@ -42,20 +43,9 @@ Result<Rank> Rank::create(gpu::Machine& machine, const Options& options, int ran
                                              made.product_stream.handle(), options.cublas));
   }
   const size_t bytes = static_cast<size_t>(options.communicators) * slot_bytes(options);
-  const auto allocate = [&] {
-    // Windows are of memory that other processes can map.
-    return options.registration == Registration::Window
-               ? machine.allocate(device, bytes, /*shareable=*/true)
-               : machine.allocate_as_user(device, bytes);
-  };
-  made.send = TRY(allocate());
-  made.receive = TRY(allocate());
-  made.buffer_bytes = bytes;
+  made.buffers =
+      TRY(Buffers::create(machine, options, libraries, device, made.stream.handle(), bytes));
   made.scalar = TRY(machine.allocate(device, kBufferAlignment, false));
-  // Touched once: the first write to a page of a virtual GPU's memory is the system's work, not the
-  // library's.
-  for (const gpu::Memory* memory : {&made.send, &made.receive})
-    TRY(machine.set_async(memory->data(), 0, bytes, device, made.stream.handle()));
   made.staging = TRY(machine.allocate_host(std::min(kStagingBytes, bytes)));
   for (int i = 0; i <= options.graph_launches && options.graph_launches > 0; ++i)
     made.events.push_back(TRY(machine.create_event(device, true)));

@@ -2,10 +2,11 @@
 // Thread safety: a rank belongs to the thread that drives it.
 #pragma once
 
-#include <array>
 #include <deque>
+#include <span>
 #include <vector>
 
+#include "cli/perf/buffers.h"
 #include "cli/perf/library.h"
 #include "cli/perf/matrix_product.h"
 #include "cli/perf/options.h"
@@ -27,7 +28,9 @@ size_t slot_bytes(const Options& options);
 struct Rank {
   /// Of the memory that create() takes.
   static size_t bytes(const Options& options);
-  static Result<Rank> create(gpu::Machine& machine, const Options& options, int rank, int device);
+  /// The rank's communicators belong to `libraries`, which outlive the rank.
+  static Result<Rank> create(gpu::Machine& machine, const Options& options,
+                             std::span<const Library> libraries, int rank, int device);
 
   /// Makes `operation` for `type` on every communicator; with the rank's scalar if it has one.
   Status set_operation(gpu::Machine& machine, const ElementType& type, const Operation& operation);
@@ -46,12 +49,11 @@ struct Rank {
   gpu::Stream product_stream;             // of `product`
   gpu::Event product_end;
   std::unique_ptr<MatrixProduct> product;  // --beside
-  gpu::Memory send, receive;
-  gpu::Memory scalar;              // of an operation that reads it from the device
-  gpu::Memory staging;             // page-locked; results on their way to verification
-  std::vector<gpu::Event> events;  // between graph replays
-  size_t buffer_bytes = 0;         // of send and of receive
-  std::vector<std::array<void*, 2>> registered;  // by communicator: handles of send and receive
+  Buffers buffers;
+  gpu::Memory scalar;                          // of an operation that reads it from the device
+  gpu::Memory staging;                         // page-locked; results on their way to verification
+  std::vector<gpu::Event> events;              // between graph replays
+  std::vector<std::vector<void*>> registered;  // by communicator: handles of buffers
   // Options::communicators of each library, side by side; they end while the streams still exist.
   std::deque<Communicator> comms;
   std::vector<ReductionOperation> operations;  // one per communicator; end before them

@@ -54,6 +54,11 @@ void Report::start(const Start& start) {
   if (start.other)
     fmt::print("# vs      {} version {}; ratio = its time / ours, medians of {} rounds in turn\n",
                start.other->path, start.other->version, options_.rounds);
+  if (options_.allocator != Allocator::Malloc || options_.buffer_pairs != 1)
+    fmt::print("# Buffers {}: {}\n", name_of(options_.allocator),
+               options_.has_fresh_buffers()
+                   ? "a fresh pair for each call"
+                   : fmt::format("{} pairs in turn", options_.buffer_pairs));
   for (const std::string& each : start.skipped) fmt::print("# Skipped: {}\n", each);
   std::fflush(stdout);
 }
@@ -103,6 +108,24 @@ void Report::print_alone(const Row& row) {
   }
 }
 
+void Report::print_buffers(const Row& row) {
+  for (const auto* const place : {&row.out_of_place, &row.in_place}) {
+    if (!*place) continue;
+    const auto print = [&](const char* whose, const Measurement& measurement) {
+      const char* where = place == &row.out_of_place ? "out-of-place" : "in-place";
+      if (measurement.allocation_us)
+        fmt::print("#   {}, {}: {:.2f} us to allocate and free the buffers of a call\n", where,
+                   whose, *measurement.allocation_us);
+      if (measurement.first_us.empty()) return;
+      fmt::print("#   {}, {}: first calls on fresh buffers, us:", where, whose);
+      for (const double each : measurement.first_us) fmt::print(" {:.1f}", each);
+      fmt::print("\n");
+    };
+    print("ours", (*place)->ours);
+    if ((*place)->other) print("vs", *(*place)->other);
+  }
+}
+
 void Report::row(const Row& row) {
   const std::lock_guard lock(mutex_);
   if (rows_.empty() || rows_.back().collective != row.collective) print_heads(row.collective);
@@ -115,6 +138,7 @@ void Report::row(const Row& row) {
   print_place(row.in_place, row);
   fmt::print("\n");
   print_alone(row);
+  print_buffers(row);
   std::fflush(stdout);  // one row at a time, for those who watch
 }
 

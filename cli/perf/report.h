@@ -32,6 +32,7 @@ class Report : public Sink {
   void print_heads(const std::string& collective);
   void print_place(const std::optional<PlaceResult>& place, const Row& row);
   void print_alone(const Row& row);
+  void print_buffers(const Row& row);
   Status write() const;
 
   const Options options_;

@@ -24,6 +24,10 @@ struct Measurement {
   std::optional<uint64_t> wrong;       // elements over all ranks; absent: not checked
   std::optional<int> differing_ranks;  // ranks with other bits than rank 0's (--bitwise)
   std::optional<Alone> alone;          // --beside
+  // --buffers new: to allocate the pair of a call and to free another one; not in `microseconds`
+  // unless a stream orders the memory.
+  std::optional<double> allocation_us = std::nullopt;
+  std::vector<double> first_us = {};  // --first: calls one by one, on buffers new to the first
 };
 
 struct PlaceResult {

@@ -28,7 +28,9 @@ json measurement_to_json(const Measurement& measurement, const Row& row) {
           {"differing_ranks", or_null(measurement.differing_ranks)},
           {"alone", measurement.alone ? json{{"operation_us", measurement.alone->operation_us},
                                              {"product_us", measurement.alone->product_us}}
-                                      : json()}};
+                                      : json()},
+          {"allocation_us", or_null(measurement.allocation_us)},
+          {"first_us", measurement.first_us}};
 }
 
 std::optional<Alone> alone_from_json(const json& value) {
@@ -41,7 +43,9 @@ Measurement measurement_from_json(const json& value) {
           .samples = value.at("samples_us"),
           .wrong = optional_from<uint64_t>(value.at("wrong")),
           .differing_ranks = optional_from<int>(value.at("differing_ranks")),
-          .alone = alone_from_json(value.at("alone"))};
+          .alone = alone_from_json(value.at("alone")),
+          .allocation_us = optional_from<double>(value.at("allocation_us")),
+          .first_us = value.at("first_us")};
 }
 
 json place_to_json(const std::optional<PlaceResult>& place, const Row& row) {

@@ -62,7 +62,7 @@ class Process {
     for (int i = 0; i < options_.ranks_per_process(); ++i) {
       const int rank = first_rank_ + i;
       const int device = (options_.is_placed() ? place.first_device + i : rank) % devices;
-      ranks_.push_back(TRY(Rank::create(machine_, options_, rank, device)));
+      ranks_.push_back(TRY(Rank::create(machine_, options_, libraries_, rank, device)));
     }
     return {};
   }

@@ -6,6 +6,12 @@
 namespace niccolite::perf {
 namespace {
 
+double mean_allocation_of(std::span<const RankRecord> records) {
+  double sum = 0;
+  for (const RankRecord& record : records) sum += record.allocation_microseconds;
+  return sum / static_cast<double>(records.size());
+}
+
 double average_of(std::span<const RankRecord> records, Average average) {
   double sum = 0;
   double least = records[0].microseconds;
@@ -110,12 +116,23 @@ Status Sweep::row(Call call) {
   return {};
 }
 
-Result<double> Sweep::time(const Call& call, Worker::Parts parts) {
+Result<Sweep::Times> Sweep::time(const Call& call, Worker::Parts parts) {
   TRY(worker_.time(call, parts));
   TRY(team_.barrier());
-  const double microseconds = average_of(team_.records(), options_.average);
+  const Times times = {.operation_us = average_of(team_.records(), options_.average),
+                       .allocation_us = mean_allocation_of(team_.records())};
   TRY(team_.barrier());
-  return microseconds;
+  return times;
+}
+
+Result<std::vector<double>> Sweep::time_first(const Call& call) {
+  std::vector<double> times;
+  TRY(worker_.time_first(call, [&]() -> Status {
+    TRY(team_.barrier());
+    times.push_back(average_of(team_.records(), options_.average));
+    return team_.barrier();
+  }));
+  return times;
 }
 
 Result<PlaceResult> Sweep::place(Call call) {
@@ -123,18 +140,23 @@ Result<PlaceResult> Sweep::place(Call call) {
   const bool is_beside = options_.beside > 0;
   struct Samples {
     std::vector<double> operation, product;  // each alone
+    std::vector<double> allocation;          // of fresh buffers
   };
   std::vector<Measurement> measurements(static_cast<size_t>(options_.libraries()));
   std::vector<Samples> alone(measurements.size());
+  for (call.library = 0; call.library < options_.libraries(); ++call.library)
+    if (options_.first_calls > 0)
+      measurements[static_cast<size_t>(call.library)].first_us = TRY(time_first(call));
   // The libraries take turns, so that a machine that warms up or is disturbed treats both alike.
   for (int round = 0; round < options_.rounds; ++round)
     for (call.library = 0; call.library < options_.libraries(); ++call.library) {
       const auto library = static_cast<size_t>(call.library);
-      measurements[library].samples.push_back(
-          TRY(time(call, is_beside ? Parts::Both : Parts::Collective)));
+      const Times times = TRY(time(call, is_beside ? Parts::Both : Parts::Collective));
+      measurements[library].samples.push_back(times.operation_us);
+      alone[library].allocation.push_back(times.allocation_us);
       if (!is_beside) continue;
-      alone[library].operation.push_back(TRY(time(call, Parts::Collective)));
-      alone[library].product.push_back(TRY(time(call, Parts::Product)));
+      alone[library].operation.push_back(TRY(time(call, Parts::Collective)).operation_us);
+      alone[library].product.push_back(TRY(time(call, Parts::Product)).operation_us);
     }
   for (call.library = 0; call.library < options_.libraries(); ++call.library) {
     Measurement& measurement = measurements[static_cast<size_t>(call.library)];
@@ -142,6 +164,8 @@ Result<PlaceResult> Sweep::place(Call call) {
     if (const Samples& parts = alone[static_cast<size_t>(call.library)]; is_beside)
       measurement.alone = {.operation_us = median(parts.operation),
                            .product_us = median(parts.product)};
+    if (options_.has_fresh_buffers())
+      measurement.allocation_us = median(alone[static_cast<size_t>(call.library)].allocation);
     if (options_.check_iterations > 0) TRY(verify(call, measurement));
   }
   PlaceResult result = {.ours = std::move(measurements[0]), .other = std::nullopt};

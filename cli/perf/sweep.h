@@ -29,7 +29,12 @@ class Sweep {
   Status warm_up(Call call);
   Status row(Call call);
   Result<PlaceResult> place(Call call);
-  Result<double> time(const Call& call, Worker::Parts parts);
+  struct Times {
+    double operation_us = 0;
+    double allocation_us = 0;  // of its fresh buffers
+  };
+  Result<Times> time(const Call& call, Worker::Parts parts);
+  Result<std::vector<double>> time_first(const Call& call);
   Status verify(const Call& call, Measurement& measurement);
   std::vector<MemoryUse> memory() const;
 

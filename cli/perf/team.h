@@ -33,6 +33,7 @@ struct RankRecord {
   char device_name[64] = {};
   // The last measurement and the last check.
   double microseconds = 0;
+  double allocation_microseconds = 0;  // of a call's fresh buffers (--buffers new)
   uint64_t wrong = 0;
   uint64_t digest = 0;
   // What each library has taken of the device's memory so far (--memory).

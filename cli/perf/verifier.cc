@@ -51,11 +51,12 @@ Status Verifier::fill(const Call& call, const Pattern& pattern, size_t shift) {
     void* stream = rank.stream.handle();
     for (const size_t slot : offsets(call)) {
       const size_t begin = slot + call.start_bytes();
-      auto* const receive = static_cast<std::byte*>(rank.receive.data());
+      const BufferPair& pair = rank.buffers.current(call.library);
+      auto* const receive = static_cast<std::byte*>(pair.receive.data());
       TRY(machine.set_async(receive + slot, Area::kPoison,
                             call.start_bytes() + result_bytes(call, shape) + kGuardBytes,
                             rank.device, stream));
-      std::byte* input = static_cast<std::byte*>(rank.send.data()) + begin;
+      std::byte* input = static_cast<std::byte*>(pair.send.data()) + begin;
       if (call.is_in_place) input = receive + begin + shape.send_offset * call.type->bytes;
       const size_t bytes = shape.send * call.type->bytes;
       size_t filled = std::min(bytes, pattern.period_bytes());
@@ -78,9 +79,11 @@ Status Verifier::run_once(const Call& call, const std::vector<gpu::Graph>& graph
 }
 
 template <typename Visit>
-Status Verifier::read_back(const Rank& rank, size_t first, size_t bytes, Visit visit) {
+Status Verifier::read_back(const Call& call, const Rank& rank, size_t first, size_t bytes,
+                           Visit visit) {
   gpu::Machine& machine = worker_.machine();
-  const auto* result = static_cast<const std::byte*>(rank.receive.data());
+  const void* const receive = rank.buffers.current(call.library).receive.data();
+  const auto* result = static_cast<const std::byte*>(receive);
   // Whole elements of every type fit a piece.
   const size_t piece = rank.staging.bytes() / 8 * 8;
   for (size_t done = 0; done < bytes; done += piece) {
@@ -103,14 +106,14 @@ Result<uint64_t> Verifier::count_wrong(const Call& call, const Pattern& pattern,
   uint64_t wrong = 0;
   for (const size_t slot : offsets(call)) {
     const size_t begin = slot + call.start_bytes();
-    TRY(read_back(rank, begin, bytes, [&](const std::byte* data, size_t first, size_t size) {
+    TRY(read_back(call, rank, begin, bytes, [&](const std::byte* data, size_t first, size_t size) {
       wrong += area.count_wrong(pattern, shift, data, (first - begin) / element, size / element);
     }));
     const auto count_guard = [&](const std::byte* data, size_t, size_t size) {
       wrong += count_unpoisoned(data, size);
     };
-    TRY(read_back(rank, slot, call.start_bytes(), count_guard));
-    TRY(read_back(rank, begin + bytes, kGuardBytes, count_guard));
+    TRY(read_back(call, rank, slot, call.start_bytes(), count_guard));
+    TRY(read_back(call, rank, begin + bytes, kGuardBytes, count_guard));
   }
   return wrong;
 }
@@ -118,8 +121,11 @@ Result<uint64_t> Verifier::count_wrong(const Call& call, const Pattern& pattern,
 Status Verifier::check(const Call& call, const Pattern& pattern) {
   const std::span<Rank> ranks = worker_.ranks();
   std::vector<uint64_t> wrong(ranks.size());
-  const std::vector<gpu::Graph> graphs = TRY(capture(call));
+  std::vector<gpu::Graph> graphs;
   for (int iteration = 0; iteration < worker_.options().check_iterations; ++iteration) {
+    // One graph gives new results for new data, as long as the buffers are the same.
+    TRY(worker_.next_buffers(call));
+    if (iteration == 0 || worker_.options().buffer_pairs != 1) graphs = TRY(capture(call));
     // Other data each time: a stale result of the iteration before is wrong now.
     const size_t shift = static_cast<size_t>(iteration) * 1009 % Pattern::kPeriod;
     TRY(fill(call, pattern, shift));
@@ -135,12 +141,13 @@ Status Verifier::check(const Call& call, const Pattern& pattern) {
 }
 
 Status Verifier::digest(const Call& call, const Pattern& pattern) {
+  TRY(worker_.next_buffers(call));
   const std::vector<gpu::Graph> graphs = TRY(capture(call));
   TRY(fill(call, pattern, 0));
   TRY(run_once(call, graphs));
   for (const Rank& rank : worker_.ranks()) {
     uint64_t digest = 0;
-    TRY(read_back(rank, call.start_bytes(), result_bytes(call, worker_.shape(call, rank)),
+    TRY(read_back(call, rank, call.start_bytes(), result_bytes(call, worker_.shape(call, rank)),
                   [&](const std::byte* data, size_t, size_t bytes) {
                     digest = digest_of(digest, data, bytes);
                   }));

@@ -29,10 +29,10 @@ class Verifier {
   Status run_once(const Call& call, const std::vector<gpu::Graph>& graphs);
   Result<uint64_t> count_wrong(const Call& call, const Pattern& pattern, size_t shift,
                                const Rank& rank);
-  /// Brings `bytes` of the rank's receive buffer from `first` on to the host, piece by piece, and
-  /// calls visit(data, offset in the buffer, bytes).
+  /// Brings `bytes` of the receive buffer that `call` has used, from `first` on to the host, piece
+  /// by piece, and calls visit(data, offset in the buffer, bytes).
   template <typename Visit>
-  Status read_back(const Rank& rank, size_t first, size_t bytes, Visit visit);
+  Status read_back(const Call& call, const Rank& rank, size_t first, size_t bytes, Visit visit);
 
   Worker& worker_;
 };

@@ -72,20 +72,24 @@ Status Worker::register_buffers() {
     if (as_windows ? nccl.window_register == nullptr : nccl.comm_register == nullptr)
       return Status::invalid_argument("--local_register: {} has no {}", nccl.path(),
                                       as_windows ? "ncclCommWindowRegister" : "ncclCommRegister");
-    for (const gpu::Memory Rank::*buffer : {&Rank::send, &Rank::receive}) {
-      const size_t which = buffer == &Rank::send ? 0 : 1;
+    const auto library = static_cast<int>(number / communicators);
+    const auto pairs = static_cast<size_t>(options_.buffer_pairs);
+    for (size_t which = 0; which < 2 * pairs; ++which) {
       TRY(nccl.check(nccl.group_start(), "ncclGroupStart"));
       for (Rank& rank : ranks_) {
         rank.registered.resize(rank.comms.size());
+        rank.registered[number].resize(2 * pairs);  // which a group writes to when it ends
         void*& handle = rank.registered[number][which];
         const ncclComm_t comm = rank.comms[number].get();
-        void* const data = (rank.*buffer).data();
-        TRY(as_windows ? nccl.check(nccl.window_register(comm, data, rank.buffer_bytes,
-                                                         reinterpret_cast<ncclWindow_t*>(&handle),
-                                                         NCCL_WIN_COLL_SYMMETRIC),
-                                    "ncclCommWindowRegister")
-                       : nccl.check(nccl.comm_register(comm, data, rank.buffer_bytes, &handle),
-                                    "ncclCommRegister"));
+        const BufferPair& pair = rank.buffers.pairs(library)[which / 2];
+        void* const data = (which % 2 == 0 ? pair.send : pair.receive).data();
+        const size_t bytes = rank.buffers.bytes_each();
+        TRY(as_windows
+                ? nccl.check(nccl.window_register(comm, data, bytes,
+                                                  reinterpret_cast<ncclWindow_t*>(&handle),
+                                                  NCCL_WIN_COLL_SYMMETRIC),
+                             "ncclCommWindowRegister")
+                : nccl.check(nccl.comm_register(comm, data, bytes, &handle), "ncclCommRegister"));
       }
       TRY(nccl.check(nccl.group_end(), "ncclGroupEnd"));
     }
@@ -130,8 +134,9 @@ Invocation Worker::invocation(const Call& call, const Rank& rank, Place place) c
   const size_t number = static_cast<size_t>(call.library) * communicators + place.communicator;
   const size_t begin =
       place.communicator * slot_bytes(options_) + place.offset + call.start_bytes();
-  auto* receive = static_cast<std::byte*>(rank.receive.data()) + begin;
-  const auto* send = static_cast<const std::byte*>(rank.send.data()) + begin;
+  const BufferPair& pair = rank.buffers.current(call.library);
+  auto* receive = static_cast<std::byte*>(pair.receive.data()) + begin;
+  const auto* send = static_cast<const std::byte*>(pair.send.data()) + begin;
   if (call.is_in_place) {
     send = receive + shape.send_offset * bytes;
     receive += shape.receive_offset * bytes;
@@ -224,7 +229,23 @@ size_t Worker::operations(const Call& call) const {
   return std::min(static_cast<size_t>(options_.aggregated), places(call).count);
 }
 
-Status Worker::launch_group(const Call& call, size_t operations, size_t& place) {
+bool Worker::waits_for_buffers() const {
+  return options_.has_fresh_buffers() && !is_stream_ordered(options_.allocator);
+}
+
+// A driver may hold a lock while it frees memory and waits for kernels that use it, which wait for
+// another rank of the process, which needs that lock to launch its own: all ranks have finished
+// before one frees, and none launches before all have freed.
+Status Worker::next_buffers(const Call& call) {
+  using Clock = std::chrono::steady_clock;
+  if (waits_for_buffers()) TRY(team_.barrier());
+  const Clock::time_point begin = Clock::now();
+  for (Rank& rank : ranks_) TRY(rank.buffers.advance(call.library));
+  allocation_us_ += std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
+  return waits_for_buffers() ? team_.barrier() : Status();
+}
+
+Status Worker::launch_group(const Call& call, size_t operations, size_t& place, bool takes_turns) {
   const Library& nccl = libraries_[static_cast<size_t>(call.library)];
   const Places places = this->places(call);
   const bool is_group = options_.aggregated > 1;
@@ -234,6 +255,8 @@ Status Worker::launch_group(const Call& call, size_t operations, size_t& place) 
   if (parts_ == Parts::Product) return join();
   if (is_group) TRY(nccl.check(nccl.group_start(), "ncclGroupStart"));
   for (size_t i = 0; i < operations; ++i) {
+    if (takes_turns)
+      for (Rank& rank : ranks_) TRY(rank.buffers.advance(call.library));
     TRY(launch_all(call, place * places.stride));
     place = place + 1 == places.count ? 0 : place + 1;
   }
@@ -243,14 +266,16 @@ Status Worker::launch_group(const Call& call, size_t operations, size_t& place) 
 
 Status Worker::launch(const Call& call) {
   size_t place = 0;
-  return launch_group(call, operations(call), place);
+  return launch_group(call, operations(call), place, /*takes_turns=*/false);
 }
 
 Status Worker::launch_iterations(const Call& call, int iterations) {
   size_t place = 0;
+  const bool is_fresh = options_.has_fresh_buffers();
   for (int iteration = 0; iteration < iterations; ++iteration) {
-    TRY(launch_group(call, static_cast<size_t>(options_.aggregated), place));
-    if (options_.blocking) TRY(synchronize());
+    if (is_fresh) TRY(next_buffers(call));
+    TRY(launch_group(call, static_cast<size_t>(options_.aggregated), place, !is_fresh));
+    if (options_.blocking || waits_for_buffers()) TRY(synchronize());
   }
   return {};
 }
@@ -287,7 +312,10 @@ Result<std::vector<gpu::Graph>> Worker::capture(const Call& call) {
 
 Status Worker::warm_up(const Call& call) {
   MemoryMeter meter = TRY(MemoryMeter::start(*this));
-  TRY(launch_iterations(call, options_.warmup_iterations));
+  // Each pair of buffers once: the first operation with a buffer may make connections for it.
+  const int of_pairs = (options_.buffer_pairs + options_.aggregated - 1) / options_.aggregated;
+  const int wanted = options_.warmup_iterations;
+  TRY(launch_iterations(call, wanted > 0 ? std::max(wanted, of_pairs) : 0));
   TRY(synchronize());
   return meter.stop(call.library);
 }
@@ -295,9 +323,60 @@ Status Worker::warm_up(const Call& call) {
 Status Worker::time(const Call& call, Parts parts) {
   parts_ = parts;
   TRY(warm_up(call));
-  TRY(options_.graph_launches > 0 ? time_graph(call) : time_stream(call));
+  allocation_us_ = 0;
+  TRY(options_.graph_launches > 0 ? time_graph(call)
+      : waits_for_buffers()       ? time_one_by_one(call)
+                                  : time_stream(call));
   parts_ = Parts::Collective;
+  for (const Rank& rank : ranks_)
+    team_.records()[static_cast<size_t>(rank.rank)].allocation_microseconds =
+        allocation_us_ / options_.iterations;
   return {};
+}
+
+void Worker::record(double microseconds) {
+  for (const Rank& rank : ranks_)
+    team_.records()[static_cast<size_t>(rank.rank)].microseconds = microseconds;
+}
+
+/// From the call to its completion, or to its return where the calls' time is measured.
+Result<double> Worker::time_call(const Call& call) {
+  using Clock = std::chrono::steady_clock;
+  size_t place = 0;
+  const Clock::time_point begin = Clock::now();
+  TRY(launch_group(call, static_cast<size_t>(options_.aggregated), place, /*takes_turns=*/false));
+  const Clock::time_point called = Clock::now();
+  TRY(synchronize());
+  const Clock::time_point end = options_.report_cpu_time ? called : Clock::now();
+  return std::chrono::duration<double, std::micro>(end - begin).count() / options_.aggregated;
+}
+
+// Leaves out the time of allocating and freeing, which would hide the library's work with a new
+// buffer.
+Status Worker::time_one_by_one(const Call& call) {
+  double microseconds = 0;
+  for (int iteration = 0; iteration < options_.iterations; ++iteration) {
+    TRY(next_buffers(call));
+    microseconds += TRY(time_call(call));
+  }
+  record(microseconds / options_.iterations);
+  return {};
+}
+
+Status Worker::time_first(const Call& call, const std::function<Status()>& visit) {
+  // Connections, kernels and whatever else a size needs are there before the buffers are.
+  TRY(warm_up(call));
+  TRY(team_.barrier());
+  for (Rank& rank : ranks_) TRY(rank.buffers.take_fresh(call.library));
+  TRY(synchronize());
+  for (int i = 0; i < options_.first_calls; ++i) {
+    TRY(team_.barrier());
+    record(TRY(time_call(call)));
+    TRY(visit());
+  }
+  TRY(team_.barrier());
+  for (Rank& rank : ranks_) rank.buffers.give_back_fresh(call.library);
+  return team_.barrier();
 }
 
 Status Worker::time_stream(const Call& call) {
@@ -309,9 +388,7 @@ Status Worker::time_stream(const Call& call) {
   TRY(synchronize());
   const Clock::time_point end = options_.report_cpu_time ? called : Clock::now();
   const double microseconds = std::chrono::duration<double, std::micro>(end - begin).count();
-  for (const Rank& rank : ranks_)
-    team_.records()[static_cast<size_t>(rank.rank)].microseconds =
-        microseconds / options_.iterations / options_.aggregated;
+  record(microseconds / options_.iterations / options_.aggregated);
   return {};
 }
 

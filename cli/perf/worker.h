@@ -3,6 +3,7 @@
 // safety: a Worker and its ranks belong to one thread.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -49,6 +50,14 @@ class Worker {
   /// workers take part.
   Status time(const Call& call, Parts parts = Parts::Collective);
 
+  /// The times of as many calls as --first says, one by one, on a pair of buffers that nothing has
+  /// used: visit() is called after each, when it is in the ranks' records. All workers take part.
+  Status time_first(const Call& call, const std::function<Status()>& visit);
+
+  /// Goes on to the buffers of the next operation, and writes what fresh ones cost into
+  /// allocation_us_. All workers take part.
+  Status next_buffers(const Call& call);
+
   /// The places of a slot where successive operations go, one after the other: so many bytes from
   /// one to the next.
   struct Places {
@@ -92,12 +101,18 @@ class Worker {
   Status join();
   bool multiplies() const { return parts_ != Parts::Collective; }
   Status multiply();
-  /// So many runs in one group, from place `place` on, which moves on.
-  Status launch_group(const Call& call, size_t operations, size_t& place);
+  /// Does each operation wait for the device, so that buffers can be freed?
+  bool waits_for_buffers() const;
+  /// So many runs in one group, from place `place` on, which moves on; `takes_turns`: so do the
+  /// pairs of buffers.
+  Status launch_group(const Call& call, size_t operations, size_t& place, bool takes_turns);
   Status launch_iterations(const Call& call, int iterations);
   template <typename Launch>
   Result<std::vector<gpu::Graph>> capture_launch(Launch launch);
   Status time_stream(const Call& call);
+  Status time_one_by_one(const Call& call);
+  Result<double> time_call(const Call& call);
+  void record(double microseconds);
   Status time_graph(const Call& call);
 
   gpu::Machine& machine_;
@@ -106,6 +121,7 @@ class Worker {
   Team& team_;
   std::span<Rank> ranks_;
   Parts parts_ = Parts::Collective;  // of what is launched now
+  double allocation_us_ = 0;         // of fresh buffers, since time() began to measure
 };
 
 }  // namespace niccolite::perf

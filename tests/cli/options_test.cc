@@ -144,6 +144,21 @@ TEST(Options, TakeOddShapesAndSeveralCommunicators) {
   }
 }
 
+TEST(Options, TakeTheMemoryOfBuffers) {
+  const Result<Options> plain = parse("");
+  EXPECT_EQ(plain.value().allocator, Allocator::Malloc);
+  EXPECT_EQ(plain.value().buffer_pairs, 1);
+  for (const char* name :
+       {"malloc", "nccl", "vmm", "vmm-private", "async", "pool", "managed", "host"}) {
+    const Result<Options> options = parse(std::string("--buffers 8 --allocator ") + name);
+    ASSERT_TRUE(options.is_ok()) << options.status().message();
+    EXPECT_STREQ(name_of(options.value().allocator), name);
+    EXPECT_EQ(options.value().buffer_pairs, 8);
+  }
+  EXPECT_TRUE(parse("--buffers new --first 3").value().has_fresh_buffers());
+  EXPECT_EQ(parse("--buffers new --first 3").value().first_calls, 3);
+}
+
 TEST(Options, SelectPlaces) {
   EXPECT_FALSE(parse("--in-place").value().out_of_place);
   EXPECT_FALSE(parse("--out-of-place").value().in_place);
@@ -181,7 +196,17 @@ TEST(Options, ThatCannotBeAreRefusedByName) {
                         Case{"all_gather,", "\"\""},
                         Case{"-r -2", "--root"},
                         Case{"alltoall --in-place", "alltoall has no in-place form"},
-                        Case{"hypercube -m 2", "--agg_iters"}}) {
+                        Case{"hypercube -m 2", "--agg_iters"},
+                        Case{"--allocator heap", "\"heap\" is none of malloc, nccl, vmm"},
+                        Case{"--buffers 0", "\"0\" is neither new"},
+                        Case{"--buffers 1x", "\"1x\" is neither new"},
+                        Case{"--buffers 8 -n 3 -m 2", "6 operations"},
+                        Case{"--buffers new -G 2", "--cudagraph"},
+                        Case{"--buffers new -m 2", "--agg_iters"},
+                        Case{"--buffers new -R 1", "--local_register"},
+                        Case{"--buffers new --memory", "--memory"},
+                        Case{"--first 2 -R 2", "--local_register"},
+                        Case{"--first -1", "--first"}}) {
     SCOPED_TRACE(c.flags);
     const Result<Options> options = parse(c.flags);
     ASSERT_FALSE(options.is_ok());

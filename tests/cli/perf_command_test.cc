@@ -113,6 +113,36 @@ TEST(PerfCommand, CountsThePlantedWrongElementAndFails) {
 }
 
 // Wrong: of n = 3 or 4 ranks the last gets one element wrong in each verified run.
+TEST(PerfCommand, CountsWrongElementsOfEveryBuffer) {
+  for (const char* buffers : {"2", "new"}) {
+    SCOPED_TRACE(buffers);
+    const Outcome outcome = perf(
+        {"-g", "2", "--sizes", "1K", "-n", "2", "-c", "4", "--out-of-place", "--buffers", buffers},
+        {}, FAKE_NCCL_WRONG);
+    EXPECT_EQ(outcome.status, 1);
+    EXPECT_THAT(outcome.output, HasSubstr("Out of bounds values : 4 FAILED"));
+  }
+}
+
+TEST(PerfCommand, TimesFirstCallsAndAllocationsOfBothLibraries) {
+  JsonFile file;
+  const Outcome outcome =
+      perf({"-t", "2", "--sizes", "1K", "-n", "2", "--out-of-place", "--buffers", "new", "--first",
+            "3", "--vs", FAKE_NCCL_OLD, "-J", file.path()});
+  ASSERT_EQ(outcome.status, 0) << outcome.output << outcome.errors;
+  EXPECT_THAT(outcome.output, AllOf(HasSubstr("# Buffers malloc: a fresh pair for each call"),
+                                    HasSubstr("ours: first calls on fresh buffers"),
+                                    HasSubstr("vs: first calls on fresh buffers")));
+  const json document = file.read();
+  EXPECT_EQ(document.at("options").at("buffers"), "new");
+  const json& ours = document.at("rows").at(0).at("out_of_place");
+  for (const json* place : {&ours, &ours.at("vs")}) {
+    EXPECT_EQ(place->at("first_us").size(), 3u);
+    EXPECT_GT(place->at("first_us").at(0), 0);
+    EXPECT_GT(place->at("allocation_us"), 0);
+  }
+}
+
 TEST(PerfCommand, VerifiesEveryCollective) {
   struct Case {
     std::vector<std::string> flags;
@@ -300,6 +330,8 @@ TEST(PerfCommand, WritesJsonThatSaysHowItWasMeasured) {
   EXPECT_EQ(document.at("rows").at(0).at("collective"), "all_reduce");
   EXPECT_TRUE(document.at("device_memory").is_null());
   EXPECT_EQ(document.at("options").at("iterations"), 3);
+  EXPECT_EQ(document.at("options").at("allocator"), "malloc");
+  EXPECT_EQ(document.at("options").at("buffers"), 1);
   EXPECT_EQ(document.at("run").at("library").at("version"), "2.28.4");
   EXPECT_EQ(document.at("run").at("ranks").size(), 2u);
   EXPECT_NE(document.at("run").at("ranks").at(0).at("pid"),
@@ -347,7 +379,8 @@ TEST(PerfCommand, SaysWhatIsWrongWithItsArguments) {
        {Case{{"-d", "quad"}, 2, "quad"}, Case{{"--no-such-flag"}, 2, "--no-such-flag"},
         Case{{"-g", "5"}, 3, "5 ranks need 5 GPUs"},
         Case{{"--vs", "/nonexistent/libnccl.so"}, 3, "/nonexistent"},
-        Case{{"-g", "2", "-d", "half"}, 3, "invalid argument"}}) {
+        Case{{"-g", "2", "-d", "half"}, 3, "invalid argument"},
+        Case{{"-g", "2", "--allocator", "nccl"}, 3, "has no ncclMemAlloc"}}) {
     SCOPED_TRACE(c.message);
     const Outcome outcome = perf(c.flags);
     EXPECT_EQ(outcome.status, c.status);

@@ -56,6 +56,19 @@ TEST(PerfEndToEnd, FindsEveryResultRight) {
            Case{"all_reduce -t 4", "-d float,bfloat16 --sizes 3003 -n 3 -G 3 -c 2 --bitwise", 2},
            Case{"all_reduce,alltoall -t 2", "--sizes 3004 -n 2 -G 2 --beside 24", 2},
            Case{"all_reduce --processes 2", "--sizes 3003 -n 2 --beside 24", 1},
+           Case{"all -t 2", "--sizes 3004 -n 3 -c 3 --buffers 3", 13},
+           Case{"all --processes 2", "--sizes 3004,300008 -n 2 -c 4 --buffers new", 26},
+           Case{"all --processes 2", "--sizes 300008 -n 3 -c 3 --buffers 3 --allocator vmm", 13},
+           Case{"all -t 2", "--sizes 3004,300008 -n 2 -c 4 --buffers new --allocator nccl", 26},
+           Case{"all -t 2", "--sizes 300008 -n 3 -G 2 -c 3 --buffers 3 --allocator nccl", 13},
+           Case{"all --processes 2", "--sizes 3004 -n 2 -c 4 --buffers new --allocator vmm", 13},
+           Case{"all -g 2", "--sizes 3004 -n 2 -c 4 --buffers new --allocator vmm-private", 13},
+           Case{"all --processes 2", "--sizes 3004 -n 4 --buffers new --allocator async", 13},
+           Case{"all -t 2", "--sizes 3004 -n 4 -G 2 -c 4 --buffers 4 --allocator pool", 13},
+           Case{"all -t 2", "--sizes 3004 -n 2 -c 4 --buffers new --allocator managed", 13},
+           Case{"all --processes 2", "--sizes 3004 -n 2 -c 2 --buffers 2 --allocator host", 13},
+           Case{"all_reduce -t 2", "--sizes 3004 -n 2 --buffers 2 -R 1 --allocator nccl", 1},
+           Case{"all_reduce -t 2", "--sizes 3004 -n 2 -m 3 --buffers 4 --communicators 2", 1},
        }) {
     SCOPED_TRACE(::testing::Message() << c.ranks << " " << c.flags);
     std::filesystem::remove(file);

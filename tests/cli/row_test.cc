@@ -22,7 +22,9 @@ Row example() {
                                            .samples = {2, 2.5, 1.5},
                                            .wrong = 3,
                                            .differing_ranks = 1,
-                                           .alone = Alone{.operation_us = 1.5, .product_us = 1.25}},
+                                           .alone = Alone{.operation_us = 1.5, .product_us = 1.25},
+                                           .allocation_us = 70,
+                                           .first_us = {9, 2}},
                                   .other = Measurement{.microseconds = 5,
                                                        .samples = {5},
                                                        .wrong = std::nullopt,
@@ -78,6 +80,9 @@ TEST(RowJson, HasTheFieldsThatScriptsRead) {
   EXPECT_EQ(json.at("out_of_place").at("vs").at("time_us"), 5);
   EXPECT_TRUE(json.at("out_of_place").at("vs").at("wrong").is_null());
   EXPECT_DOUBLE_EQ(json.at("out_of_place").at("ratio"), 2.5);
+  EXPECT_EQ(json.at("out_of_place").at("allocation_us"), 70);
+  EXPECT_EQ(json.at("out_of_place").at("first_us"), nlohmann::json::array({9, 2}));
+  EXPECT_TRUE(json.at("out_of_place").at("vs").at("allocation_us").is_null());
   EXPECT_TRUE(json.at("in_place").is_null());
 }
 

@@ -1,7 +1,7 @@
 // The part of the CUDA driver's ABI that Niccolite uses, declared here so that the library builds
 // without the CUDA toolkit. Values and layouts are facts of that ABI (CUDA 12.0 and later);
 // tests/device/driver_api_test.cc holds them against cuda.h where there is one.
-// Who may use it: gpu/cuda and executor/cuda.
+// Who may use it: gpu/cuda and executor/cuda; cli/perf uses its types.
 #pragma once
 
 #include <cstddef>
