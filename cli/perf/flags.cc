@@ -128,8 +128,10 @@ void add_options(CLI::App& app, RawOptions& raw) {
   app.add_option("-G,--cudagraph", options.graph_launches,
                  "Capture the iterations into a graph; time this many replays, take the median")
       ->group("Timing");
-  app.add_option("--first", options.first_calls,
-                 "Also time this many calls one by one, the first on a fresh pair of buffers")
+  app.add_option(
+         "--first", options.first_calls,
+         "Also time this many calls one by one, the first on a fresh pair of buffers, in each "
+         "round")
       ->group("Timing");
   app.add_option("-z,--blocking", options.blocking, "1: wait for the GPU after every operation")
       ->group("Timing");

@@ -27,7 +27,7 @@ struct Measurement {
   // --buffers new: to allocate the pair of a call and to free another one; not in `microseconds`
   // unless a stream orders the memory.
   std::optional<double> allocation_us = std::nullopt;
-  std::vector<double> first_us = {};  // --first: calls one by one, on buffers new to the first
+  std::vector<double> first_us = {};  // --first: calls one by one; medians over the rounds
 };
 
 struct PlaceResult {

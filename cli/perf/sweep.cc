@@ -125,14 +125,28 @@ Result<Sweep::Times> Sweep::time(const Call& call, Worker::Parts parts) {
   return times;
 }
 
-Result<std::vector<double>> Sweep::time_first(const Call& call) {
-  std::vector<double> times;
-  TRY(worker_.time_first(call, [&]() -> Status {
-    TRY(team_.barrier());
-    times.push_back(average_of(team_.records(), options_.average));
-    return team_.barrier();
-  }));
-  return times;
+// The library that comes second gets memory that the first has used: they change places each round.
+Status Sweep::time_first(Call call, std::vector<Measurement>& measurements) {
+  const int libraries = options_.libraries();
+  const auto calls = static_cast<size_t>(options_.first_calls);
+  std::vector<std::vector<std::vector<double>>> samples(  // by library and call, one per round
+      measurements.size(), std::vector<std::vector<double>>(calls));
+  for (int round = 0; round < options_.rounds; ++round)
+    for (int turn = 0; turn < libraries; ++turn) {
+      call.library = (round + turn) % libraries;
+      size_t number = 0;
+      const auto keep = [&]() -> Status {
+        TRY(team_.barrier());
+        samples[static_cast<size_t>(call.library)][number++].push_back(
+            average_of(team_.records(), options_.average));
+        return team_.barrier();
+      };
+      TRY(worker_.time_first(call, keep));
+    }
+  for (size_t library = 0; library < measurements.size(); ++library)
+    for (const std::vector<double>& of_call : samples[library])
+      measurements[library].first_us.push_back(median(of_call));
+  return {};
 }
 
 Result<PlaceResult> Sweep::place(Call call) {
@@ -144,9 +158,7 @@ Result<PlaceResult> Sweep::place(Call call) {
   };
   std::vector<Measurement> measurements(static_cast<size_t>(options_.libraries()));
   std::vector<Samples> alone(measurements.size());
-  for (call.library = 0; call.library < options_.libraries(); ++call.library)
-    if (options_.first_calls > 0)
-      measurements[static_cast<size_t>(call.library)].first_us = TRY(time_first(call));
+  if (options_.first_calls > 0) TRY(time_first(call, measurements));
   // The libraries take turns, so that a machine that warms up or is disturbed treats both alike.
   for (int round = 0; round < options_.rounds; ++round)
     for (call.library = 0; call.library < options_.libraries(); ++call.library) {

@@ -34,7 +34,7 @@ class Sweep {
     double allocation_us = 0;  // of its fresh buffers
   };
   Result<Times> time(const Call& call, Worker::Parts parts);
-  Result<std::vector<double>> time_first(const Call& call);
+  Status time_first(Call call, std::vector<Measurement>& measurements);
   Status verify(const Call& call, Measurement& measurement);
   std::vector<MemoryUse> memory() const;
 
