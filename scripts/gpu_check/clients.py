@@ -21,12 +21,13 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def run_ranks(program, arguments, count, library, limit, log):
+def run_ranks(program, arguments, count, library, limit, log, variables=None):
     """`count` processes of a program; each one's (status, output), None as status when it was ended at the limit. What their
-    libraries say at init goes to files in the folder `log`."""
+    libraries say at init goes to files in the folder `log`. `variables` are added to the environment."""
     environment = {**os.environ, "NCCL_NVLS_ENABLE": "0", "NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT",
                    "NCCL_DEBUG_FILE": f"{log}/%h.%p", "WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1",
-                   "MASTER_PORT": str(free_port()), "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(PROGRAMS)}
+                   "MASTER_PORT": str(free_port()), "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(PROGRAMS),
+                   **(variables or {})}
     if library:
         environment["LD_PRELOAD"] = str(library)
     outputs = [subprocess.Popen([sys.executable, str(PROGRAMS / program), *arguments],
