@@ -47,8 +47,10 @@ struct ControlWords {
 /// blocks of it.
 struct Buffers {
   const void* input = nullptr;
-  void* output = nullptr;   // may equal input
-  void* scratch = nullptr;  // scratch_blocks blocks of partition.block_stride elements
+  void* output = nullptr;     // may equal input
+  void* scratch = nullptr;    // scratch_blocks blocks of partition.block_stride elements
+  uint64_t input_bytes = 0;   // for finding out whose memory it is; 0: as that at its beginning
+  uint64_t output_bytes = 0;  // the same
   // By rank, in device memory: where peers see the buffer (advertisement::seen_by()). Null: nowhere
   // but at its own address, those whose PortAddress::opens_buffers says so, if at all.
   const uint64_t* input_shifts = nullptr;

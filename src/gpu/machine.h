@@ -54,6 +54,12 @@ struct PointerInfo {
   bool is_mapping = false;
 };
 
+/// Memory of a device, for all processes together.
+struct DeviceMemory {
+  size_t free_bytes = 0;
+  size_t total_bytes = 0;
+};
+
 enum class CaptureState : unsigned char { None, Active, Invalidated };
 struct Capture {
   CaptureState state = CaptureState::None;
@@ -168,6 +174,8 @@ class Machine {
   virtual Status set_current_device(int device) = 0;
 
   // ---- memory
+  /// The memory that could be allocated now. Too slow for every launch.
+  virtual Result<DeviceMemory> device_memory(int device) = 0;
   /// `bytes` > 0 of zeroed device memory. Shareable memory can be exported to other processes.
   /// Waits for no stream of the user's (a kernel there may be waiting for this call's outcome).
   virtual Result<Memory> allocate(int device, size_t bytes, bool shareable) = 0;
@@ -213,6 +221,9 @@ class Machine {
   /// cannot do atomic operations in each other's memory. May wait for kernels of `device`. May be
   /// repeated.
   virtual bool open_buffers(int device, int peer) = 0;
+  /// Can the devices that open_buffers() has let in use all of this memory of `device`'s users, at
+  /// its own addresses? Opens it to them if need be. A fraction of a microsecond.
+  virtual bool is_open(int device, const void* pointer, size_t bytes) = 0;
   /// Lets kernels of `device` access `memory` (a shareable allocation of this process).
   virtual Status grant_access(const Memory& memory, int device) = 0;
   /// `bytes` > 0 of zeroed page-locked host memory, accessible at the same address by the host and

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "algorithms/registry.h"
+#include "executor/cuda/launch_header.h"
 #include "tests/device/emulated_gpu.h"
 #include "tests/executor/host/cluster.h"
 
@@ -38,19 +39,24 @@ inline std::string name_of_architecture(const testing::TestParamInfo<bool>& info
 inline constexpr FifoShape kShape{.channels = 2, .depth = 2, .slot_bytes = 512};
 
 /// Runs the launches of the ranks whose bits are set. The buffers can be reached of those in
-/// `reachable`.
+/// `reachable`; those in `expects_slots` have the layout for data that go through slots.
 inline bool run(Cluster& cluster, std::vector<Launch> launches, uint32_t ranks = ~0u,
                 uint64_t limit = 20'000'000, Staging staging = Staging::All,
-                uint32_t reachable = ~0u) {
+                uint32_t reachable = ~0u, uint32_t expects_slots = 0) {
+  using executor::cuda::Expected;
   std::deque<KernelLaunch> prepared;
   std::vector<KernelLaunch*> pointers;
   for (size_t rank = 0; rank < launches.size(); ++rank) {
     Launch& launch = launches[rank];
     launch.control_device = &cluster.control;
     if (launch.threads == 0) launch.threads = 128;
-    prepared.push_back(
-        executor::cuda::prepare(launch, executor::cuda::Specialisation::Allowed, staging).take());
-    set_advertisements(prepared.back(), [&](const void*) { return (reachable >> rank & 1) != 0; });
+    const bool is_for_slots = (expects_slots >> rank & 1) != 0;
+    prepared.push_back(executor::cuda::prepare(launch, executor::cuda::Specialisation::Allowed,
+                                               staging, executor::cuda::kMaxSharedBytesWithStages,
+                                               is_for_slots ? Expected::Slots : Expected::Direct)
+                           .take());
+    set_advertisements(prepared.back(), executor::cuda::buffers_of(launch),
+                       [&](const void*, uint64_t) { return (reachable >> rank & 1) != 0; });
     if ((ranks >> rank & 1) != 0) pointers.push_back(&prepared.back());
   }
   return emulation::run(pointers, 1, limit);

@@ -500,19 +500,24 @@ TEST_P(EmulatedDirectGet, TakesNoSlotsWhereverBuffersBegin) {
   }
 }
 
-// Some ranks expose, and others send through slots: each reduction follows each of its peers.
+// Some ranks expose, and others send through slots: each reduction follows each of its peers,
+// whatever its rank expected of them.
 TEST_P(EmulatedDirectGet, ReducesDirectGetsBesideWhatOthersSend) {
   for (const Case& c : kLoans) {
     for (uint32_t exposing = 0; exposing < 8; ++exposing) {
-      Cluster cluster = cluster_of(c.collective, c.algorithm, 3);
-      const Operands operands(cluster.schedule(), DataType::Float32, {1616}, {});
-      ASSERT_TRUE(
-          run(cluster,
-              cluster.launches({.count = 1616, .type = DataType::Float32}, operands.addresses()),
-              ~0u, 20'000'000, Staging::All, exposing));
-      ASSERT_NO_FATAL_FAILURE(operands.check());
-      expect_tile_counters_reset(cluster);
-      EXPECT_TRUE(cluster.counters_consistent(/*has_advertisements=*/true));
+      for (uint32_t expects_slots = 0; expects_slots < 8; ++expects_slots) {
+        SCOPED_TRACE(testing::Message() << schedule::name_of(c.collective) << ": " << exposing
+                                        << " expose, " << expects_slots << " expect slots");
+        Cluster cluster = cluster_of(c.collective, c.algorithm, 3);
+        const Operands operands(cluster.schedule(), DataType::Float32, {1616}, {});
+        ASSERT_TRUE(
+            run(cluster,
+                cluster.launches({.count = 1616, .type = DataType::Float32}, operands.addresses()),
+                ~0u, 20'000'000, Staging::All, exposing, expects_slots));
+        ASSERT_NO_FATAL_FAILURE(operands.check());
+        expect_tile_counters_reset(cluster);
+        EXPECT_TRUE(cluster.counters_consistent(/*has_advertisements=*/true));
+      }
     }
   }
 }

@@ -11,6 +11,7 @@
 #include "algorithms/point_to_point.h"
 #include "algorithms/registry.h"
 #include "algorithms/workers.h"
+#include "executor/cuda/launch_header.h"
 #include "executor/report.h"
 #include "tests/device/emulated_gpu.h"
 #include "tests/executor/host/cluster.h"
@@ -55,8 +56,8 @@ bool run_emulated(Cluster& cluster, std::vector<Launch> launches, uint64_t seed,
     prepared.push_back(std::move(kernel).take());
     pointers.push_back(&prepared.back());
     // Some ranks' buffers can be reached by others, some cannot.
-    set_advertisements(prepared.back(),
-                       [&](const void*) { return (seed + prepared.size()) % 3 != 0; });
+    set_advertisements(prepared.back(), executor::cuda::buffers_of(launch),
+                       [&](const void*, uint64_t) { return (seed + prepared.size()) % 3 != 0; });
   }
   return emulation::run(pointers, seed, limit);
 }

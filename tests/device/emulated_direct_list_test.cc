@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <deque>
 
+#include "executor/cuda/launch_header.h"
 #include "tests/device/emulated_gpu.h"
 #include "tests/executor/host/lists.h"
 
@@ -36,7 +37,8 @@ bool run(Lists& lists, std::vector<Launch> launches, uint64_t seed, uint32_t ran
     EXPECT_EQ(kernel.value().kernel.variant, KernelVariant::DirectList);
     EXPECT_EQ(kernel.value().grid_x, launch.list_channels);
     kernels.push_back(std::move(kernel).take());
-    set_advertisements(kernels.back(), [](const void*) { return true; });
+    set_advertisements(kernels.back(), executor::cuda::buffers_of(launch),
+                       [](const void*, uint64_t) { return true; });
     if ((ranks >> rank & 1) != 0) pointers.push_back(&kernels.back());
   }
   return emulation::run(pointers, seed, 40'000'000);

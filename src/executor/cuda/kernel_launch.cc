@@ -73,15 +73,30 @@ void set_buffers(KernelLaunch& launch, std::span<const Buffers> buffers) {
     return set_direct_list_buffers(launch, buffers);
   auto* tasks = reinterpret_cast<WorkTask*>(launch.tables());
   for (size_t w = 0; w < buffers.size() && w < launch.header().nworks; ++w) {
-    const auto& [input, output, scratch, input_shifts, output_shifts] = buffers[w];
+    const Buffers& of = buffers[w];
     WorkTask& task = tasks[w];
-    task.input = static_cast<const std::byte*>(input);
-    task.output = static_cast<std::byte*>(output);
-    task.scratch = static_cast<std::byte*>(scratch);
-    task.input_shifts = input_shifts;
-    task.output_shifts = output_shifts;
-    task.width = width_of(buffers[w], task.stride_width);
+    task.input = static_cast<const std::byte*>(of.input);
+    task.output = static_cast<std::byte*>(of.output);
+    task.scratch = static_cast<std::byte*>(of.scratch);
+    task.input_shifts = of.input_shifts;
+    task.output_shifts = of.output_shifts;
+    task.width = width_of(of, task.stride_width);
   }
+}
+
+bool offers_all(const KernelLaunch& launch, std::span<const Buffers> buffers) {
+  const auto* tasks = reinterpret_cast<const WorkTask*>(launch.tables());
+  const auto is_offered = [](bool is_to_be, const void* buffer, const uint64_t* shifts,
+                             uint8_t can_see) {
+    return !is_to_be || buffer == nullptr || shifts != nullptr || can_see != 0;
+  };
+  for (size_t w = 0; w < buffers.size() && w < launch.header().nworks; ++w) {
+    const Buffers& of = buffers[w];
+    if (!is_offered(launch.offers_input, of.input, of.input_shifts, tasks[w].can_get) ||
+        !is_offered(launch.offers_output, of.output, of.output_shifts, tasks[w].can_put))
+      return false;
+  }
+  return true;
 }
 
 bool suits_staged_copies(const KernelLaunch& launch) {
@@ -97,7 +112,7 @@ bool suits_staged_copies(const KernelLaunch& launch) {
 }
 
 Result<KernelLaunch> prepare(const Launch& launch, Specialisation specialisation, Staging staging,
-                             uint32_t most_shared) {
+                             uint32_t most_shared, Expected expected) {
   static_assert(kWorkerBarriers >= kMaxWarps / 2, "every worker of two warps needs a barrier");
   TRY(check(launch));
   const Program& program = *launch.program;
@@ -136,8 +151,8 @@ Result<KernelLaunch> prepare(const Launch& launch, Specialisation specialisation
 
   if (launch.protocol == Protocol::LL && is_relayed(launch))
     result.kernel.counters = Counters::OfProxies;
-  Params params =
-      TRY(make_params(launch, result.threads, result.kernel.reduces, staging, most_shared, header));
+  Params params = TRY(make_params(launch, result.threads, result.kernel.reduces, staging, expected,
+                                  most_shared, header));
   if (header.shared_bytes > most_shared ||
       (header.copy_stages.stage_bytes + header.reduce_stages.stage_bytes == 0 &&
        header.shared_bytes > kMaxSharedBytes)) {
@@ -150,8 +165,11 @@ Result<KernelLaunch> prepare(const Launch& launch, Specialisation specialisation
 
   result.threads = params.threads;
   for (size_t port = 0; port < launch.ports.size(); ++port) {
-    if (!launch.ports[port].opens_buffers || !advertises(launch, port)) continue;
-    (program.ports[port].is_send ? result.advertises_input : result.advertises_output) = true;
+    if (!advertises(launch, port)) continue;
+    const bool is_input = program.ports[port].is_send;
+    (is_input ? result.offers_input : result.offers_output) = true;
+    if (launch.ports[port].opens_buffers)
+      (is_input ? result.advertises_input : result.advertises_output) = true;
   }
   result.has_staged_copies = params.has_staged_copies;
   result.passes_on =

@@ -8,6 +8,7 @@
 
 #include "executor/cuda/direct_args.h"
 #include "executor/cuda/launch_args.h"
+#include "executor/cuda/worker_movers.h"
 #include "executor/launch.h"
 
 namespace niccolite::executor::cuda {
@@ -86,6 +87,9 @@ struct KernelLaunch {
   // own addresses: set_advertisements().
   bool advertises_output = false;
   bool advertises_input = false;
+  // This rank may have to offer its users' outputs, or inputs, to any peers: offers_all().
+  bool offers_output = false;
+  bool offers_input = false;
 
   LaunchHeader& header() { return *reinterpret_cast<LaunchHeader*>(parameters.data()); }
   const LaunchHeader& header() const {
@@ -111,36 +115,43 @@ enum class Specialisation : uint8_t { Allowed, Off };
 Result<KernelLaunch> prepare(const Launch& launch,
                              Specialisation specialisation = Specialisation::Allowed,
                              Staging staging = Staging::All,
-                             uint32_t most_shared = kMaxSharedBytesWithStages);
+                             uint32_t most_shared = kMaxSharedBytesWithStages,
+                             Expected expected = Expected::Direct);
 
 /// The part of prepare() that depends on the user's buffers: those of all works.
 void set_buffers(KernelLaunch& launch, std::span<const Buffers> buffers);
 /// Names the launches to come, which mark what they begin and end if Launch::marks were these.
 void set_number(KernelLaunch& launch, const observe::KernelMarks& marks, uint64_t number);
 /// Says of every work whether peers can reach the memory that it may have to advertise them
-/// (protocol/advertisement.h): bool is_open(const void* buffer). They cannot before.
+/// (protocol/advertisement.h): bool is_open(const void* buffer, uint64_t bytes). They cannot
+/// before. `buffers`: the last ones of set_buffers().
 template <typename Function>
-void set_advertisements(KernelLaunch& launch, Function&& is_open) {
+void set_advertisements(KernelLaunch& launch, std::span<const Buffers> buffers,
+                        Function&& is_open) {
+  const auto can_see = [&](const void* buffer, uint64_t bytes) -> uint8_t {
+    return buffer != nullptr && is_open(buffer, bytes) ? 1 : 0;
+  };
   if (launch.kernel.variant == KernelVariant::DirectList) {
     auto* works = reinterpret_cast<DirectListWork*>(launch.tables() + launch.list_works_at);
-    const auto can_see = [&](const std::byte* buffer, const uint64_t* shifts) -> uint8_t {
-      return shifts == nullptr && buffer != nullptr && is_open(buffer) ? 1 : 0;
-    };
-    for (uint32_t w = 0; w < launch.list_works; ++w) {
-      works[w].input_is_open = can_see(works[w].input, works[w].input_shifts);
-      works[w].output_is_open = can_see(works[w].output, works[w].output_shifts);
+    for (uint32_t w = 0; w < launch.list_works && w < buffers.size(); ++w) {
+      const Buffers& of = buffers[w];
+      works[w].input_is_open = of.input_shifts == nullptr ? can_see(of.input, of.input_bytes) : 0;
+      works[w].output_is_open =
+          of.output_shifts == nullptr ? can_see(of.output, of.output_bytes) : 0;
     }
     return;
   }
   auto* tasks = reinterpret_cast<WorkTask*>(launch.tables());
-  const auto can_advertise = [&](bool advertises, const std::byte* buffer) -> uint8_t {
-    return advertises && buffer != nullptr && is_open(buffer) ? 1 : 0;
-  };
-  for (uint32_t w = 0; w < launch.header().nworks; ++w) {
-    tasks[w].can_put = can_advertise(launch.advertises_output, tasks[w].output);
-    tasks[w].can_get = can_advertise(launch.advertises_input, tasks[w].input);
+  for (uint32_t w = 0; w < launch.header().nworks && w < buffers.size(); ++w) {
+    const Buffers& of = buffers[w];
+    tasks[w].can_put = launch.advertises_output ? can_see(of.output, of.output_bytes) : 0;
+    tasks[w].can_get = launch.advertises_input ? can_see(of.input, of.input_bytes) : 0;
   }
 }
+
+/// Are all buffers of the last set_buffers() advertised that the launch may offer to peers? After
+/// set_advertisements(). Peers mostly find the same, since they run the same program.
+bool offers_all(const KernelLaunch& launch, std::span<const Buffers> buffers);
 /// Do the buffers that were set last suit staged copies? Those do whose blocks are aligned to 16
 /// bytes; and those that begin elsewhere, if they may go direct and have strides that are aligned,
 /// so that they are likely to be aligned alike on all ranks, or else are long and nobody's

@@ -28,16 +28,28 @@ class OpenMemory {
  public:
   OpenMemory(CudaMachine& machine, int device) : machine_(machine), device_(device) {}
 
-  bool holds(const void* buffer) {
-    const auto* const at = static_cast<const std::byte*>(buffer);
-    for (const std::span<const std::byte>& memory : known_)
-      if (at >= memory.data() && at < memory.data() + memory.size()) return true;
-    const auto found = machine_.openable_around(device_, buffer);
-    if (found) known_[next_++ % known_.size()] = *found;
-    return found.has_value();
+  /// One after the other, the pieces of memory that the buffer lies in.
+  bool holds(const void* buffer, uint64_t bytes) {
+    const auto* at = static_cast<const std::byte*>(buffer);
+    const std::byte* const end = at + std::max<uint64_t>(bytes, 1);
+    while (at < end) {
+      const std::span<const std::byte> memory = around(at);
+      if (memory.empty()) return false;
+      at = memory.data() + memory.size();
+    }
+    return true;
   }
 
  private:
+  /// Empty: it is not open.
+  std::span<const std::byte> around(const std::byte* at) {
+    for (const std::span<const std::byte>& memory : known_)
+      if (at >= memory.data() && at < memory.data() + memory.size()) return memory;
+    const auto found = machine_.open_around(device_, at);
+    if (!found) return {};
+    return known_[next_++ % known_.size()] = *found;
+  }
+
   CudaMachine& machine_;
   const int device_;
   std::array<std::span<const std::byte>, 8> known_{};
@@ -98,14 +110,17 @@ Result<PreparedLaunch> PreparedLaunch::create(gpu::Machine& machine, int device,
       TRY(prepared.create_version(launch, has_stages ? Staging::All : Staging::None));
   if (prepared.version_.kernel->has_staged_copies && !prepared.version_.kernel->kernel.reduces)
     prepared.threads_version_ = TRY(prepared.create_version(launch, Staging::Reductions));
+  if (prepared.version_.kernel->has_advertisements && prepared.version_.kernel->kernel.reduces)
+    prepared.slots_version_ = TRY(prepared.create_version(
+        launch, has_stages ? Staging::All : Staging::None, Expected::Slots));
   return prepared;
 }
 
 Result<PreparedLaunch::Version> PreparedLaunch::create_version(const Launch& launch,
-                                                               Staging staging) {
+                                                               Staging staging, Expected expected) {
   Version version;
   version.kernel = std::make_unique<KernelLaunch>(
-      TRY(prepare(launch, Specialisation::Allowed, staging, most_shared_)));
+      TRY(prepare(launch, Specialisation::Allowed, staging, most_shared_, expected)));
   KernelLaunch& kernel = *version.kernel;
   version.function = TRY(find_kernel(device_, kernel.kernel));
   constexpr uint32_t kSharedWithoutAsking = 48 * 1024;
@@ -128,24 +143,37 @@ Result<PreparedLaunch::Version> PreparedLaunch::create_version(const Launch& lau
 
 Status PreparedLaunch::set_buffers(std::span<const Buffers> buffers) {
   TRY(needs_.check(buffers));
+  buffers_.assign(buffers.begin(), buffers.end());  // allocates the first time alone
   cuda::set_buffers(*version_.kernel, buffers);
   if (threads_version_.kernel != nullptr) cuda::set_buffers(*threads_version_.kernel, buffers);
+  if (slots_version_.kernel != nullptr) cuda::set_buffers(*slots_version_.kernel, buffers);
   return {};
+}
+
+void PreparedLaunch::find_advertisements(KernelLaunch& kernel) {
+  if (!kernel.advertises_output && !kernel.advertises_input) return;
+  OpenMemory open(*machine_, device_);
+  set_advertisements(kernel, buffers_,
+                     [&](const void* buffer, uint64_t bytes) { return open.holds(buffer, bytes); });
+}
+
+PreparedLaunch::Version& PreparedLaunch::choose_version() {
+  const bool by_threads =
+      threads_version_.kernel != nullptr && !suits_staged_copies(*version_.kernel);
+  Version& version = by_threads ? threads_version_ : version_;
+  find_advertisements(*version.kernel);
+  if (slots_version_.kernel == nullptr || offers_all(*version.kernel, buffers_)) return version;
+  find_advertisements(*slots_version_.kernel);
+  return slots_version_;
 }
 
 Status PreparedLaunch::launch(gpu::StreamHandle stream, void* begun, uint64_t number,
                               bool beside_last) {
   const Driver& driver = machine_->driver();
   const ScopedContext scoped = TRY(ScopedContext::enter(driver, context_));
-  const bool takes_other =
-      threads_version_.kernel != nullptr && !suits_staged_copies(*version_.kernel);
-  Version& version = takes_other ? threads_version_ : version_;
+  Version& version = choose_version();
   KernelLaunch& kernel = *version.kernel;
   if (marks_) set_number(kernel, marks_, number);
-  if (kernel.advertises_output || kernel.advertises_input) {
-    OpenMemory open(*machine_, device_);
-    set_advertisements(kernel, [&](const void* buffer) { return open.holds(buffer); });
-  }
 
   // A release to system scope waits for all stores of its domain: in a domain of our own it does
   // not wait for those of the caller's kernels on the same GPU.

@@ -37,7 +37,8 @@ class PreparedLaunch {
                 bool beside_last = false);
   /// Does it have device memory, which must not end before the work does?
   bool has_memory() const {
-    return version_.params != nullptr || threads_version_.params != nullptr;
+    return version_.params != nullptr || threads_version_.params != nullptr ||
+           slots_version_.params != nullptr;
   }
 
  private:
@@ -49,7 +50,11 @@ class PreparedLaunch {
   };
 
   PreparedLaunch() = default;
-  Result<Version> create_version(const Launch& launch, Staging staging);
+  Result<Version> create_version(const Launch& launch, Staging staging,
+                                 Expected expected = Expected::Direct);
+  /// The version that suits the buffers, which knows which of them peers can see.
+  Version& choose_version();
+  void find_advertisements(KernelLaunch& kernel);
   Status keep_in_graph(const DeviceParams& params, gpu::StreamHandle stream);
 
   gpu::cuda::CudaMachine* machine_ = nullptr;
@@ -61,9 +66,11 @@ class PreparedLaunch {
   bool may_run_beside_ = false;      // dependent_launch.cuh
   uint32_t most_shared_ = 0;         // bytes of shared memory that a CTA may have
   std::vector<relay::Bell*> bells_;  // of proxies that have to carry what the kernel sends
+  std::vector<Buffers> buffers_;     // of the last set_buffers()
   Version version_;
   Version threads_version_;  // when version_ only moves bytes and has staged copies: for buffers
                              // that do not suit those
+  Version slots_version_;    // when version_ reduces and may go direct: for buffers that cannot
 };
 
 }  // namespace niccolite::executor::cuda

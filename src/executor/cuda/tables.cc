@@ -289,9 +289,10 @@ PortTask task_of(const Launch& launch, uint16_t port) {
 }
 
 Result<Params> make_params(const Launch& launch, uint32_t threads, bool reduces, Staging staging,
-                           uint32_t most_shared, LaunchHeader& header) {
+                           Expected expected, uint32_t most_shared, LaunchHeader& header) {
   Tables tables;
-  const WorkerMovers movers = choose_worker_movers(launch, header.flags, reduces, staging);
+  const WorkerMovers movers =
+      choose_worker_movers(launch, header.flags, reduces, staging, expected);
   add_ports(launch, tables);
   add_advertised(launch, movers, tables);
   add_instructions(launch, tables);

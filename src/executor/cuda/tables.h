@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "executor/cuda/launch_args.h"
+#include "executor/cuda/worker_movers.h"
 #include "executor/launch.h"
 
 namespace niccolite::executor::cuda {
@@ -24,6 +25,6 @@ struct Params {
 /// `reduces`: the kernel does (KernelId). `most_shared`: bytes of shared memory that a CTA may have
 /// with stages.
 Result<Params> make_params(const Launch& launch, uint32_t threads, bool reduces, Staging staging,
-                           uint32_t most_shared, LaunchHeader& header);
+                           Expected expected, uint32_t most_shared, LaunchHeader& header);
 
 }  // namespace niccolite::executor::cuda

@@ -1,5 +1,6 @@
 #include "executor/cuda/worker_movers.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstdlib>
 
@@ -32,8 +33,14 @@ uint32_t warps_of_copy_within(const Launch& launch, const CompactWorker& worker)
 }  // namespace
 
 WorkerMovers choose_worker_movers(const Launch& launch, uint32_t flags, bool reduces,
-                                  Staging staging) {
-  const std::vector<lowering::WorkerShape> shapes = worker_shapes(launch);
+                                  Staging staging, Expected expected) {
+  std::vector<lowering::WorkerShape> shapes = worker_shapes(launch);
+  if (expected == Expected::Slots) {
+    for (lowering::WorkerShape& shape : shapes) {
+      std::ranges::fill(shape.receives, lowering::Route{});
+      std::ranges::fill(shape.sends, lowering::Route{});
+    }
+  }
   const std::vector<lowering::WorkerPlan> plans = lowering::plan_workers(
       shapes, {.publishes_chunks = launch.protocol == Protocol::Simple,
                .has_bulk_copies = staging == Staging::All,

@@ -23,6 +23,14 @@ inline constexpr uint32_t kWarpsOfCopyWithin = 4;
 inline constexpr uint32_t kWarpsOfShiftedCopyWithin = 5;
 inline constexpr uint32_t kWarpsOfSend = 8;
 
+/// How a CTA shares out its warps and its shared memory. Both layouts move data either way: in each
+/// operation peers say whether their buffers are reached (protocol/advertisement.h). A rank expects
+/// its peers' buffers to be reached if its own are.
+enum class Expected : uint8_t {
+  Direct,  // stages and warps are for the worker that reduces exposed inputs; the others only wait
+  Slots,   // stages are for the workers that copy to slots and from slots
+};
+
 /// By worker.
 struct WorkerMovers {
   std::vector<uint8_t> forms;        // WorkerForm: several
@@ -31,6 +39,6 @@ struct WorkerMovers {
 
 /// `flags`: the header's. `reduces`: the kernel does (KernelId).
 WorkerMovers choose_worker_movers(const Launch& launch, uint32_t flags, bool reduces,
-                                  Staging staging);
+                                  Staging staging, Expected expected);
 
 }  // namespace niccolite::executor::cuda

@@ -23,6 +23,7 @@ using CuUserObject = struct CuUserObjectObject*;
 using CuLibrary = struct CuLibraryObject*;
 using CuKernel = struct CuKernelObject*;
 using CuFunction = struct CuFunctionObject*;
+using CuMemoryPool = struct CuMemoryPoolObject*;
 using CuHostFunction = void (*)(void*);
 
 inline constexpr CuResult kCuSuccess = 0;
@@ -54,6 +55,7 @@ inline constexpr int kCuPointerDeviceOrdinal = 9;
 inline constexpr int kCuPointerIsLegacyIpcCapable = 10;
 inline constexpr int kCuPointerRangeStart = 11;
 inline constexpr int kCuPointerRangeSize = 12;
+inline constexpr int kCuPointerMemoryPool = 17;
 inline constexpr int kCuPointerMappingSize = 18;
 inline constexpr int kCuPointerMappingBase = 19;
 // CUmemorytype
@@ -189,6 +191,10 @@ static_assert(sizeof(CuLaunchConfig) == 56);
   X(cuMemUnmap, 12000, (CuPointer address, size_t bytes))                                          \
   X(cuMemSetAccess, 12000,                                                                         \
     (CuPointer address, size_t bytes, const CuAccess* access, size_t count))                       \
+  X(cuMemGetAccess, 12000,                                                                         \
+    (unsigned long long* flags, const CuLocation* location, CuPointer pointer))                    \
+  X(cuMemPoolGetAccess, 12000, (int* flags, CuMemoryPool pool, CuLocation* location))              \
+  X(cuMemPoolSetAccess, 12000, (CuMemoryPool pool, const CuAccess* access, size_t count))          \
   X(cuMemRetainAllocationHandle, 12000, (CuAllocation * allocation, void* address))                \
   X(cuMemExportToShareableHandle, 12000,                                                           \
     (void* handle, CuAllocation allocation, int type, unsigned long long flags))                   \
@@ -198,6 +204,7 @@ static_assert(sizeof(CuLaunchConfig) == 56);
   X(cuMemHostRegister, 12000, (void* address, size_t bytes, unsigned flags))                       \
   X(cuMemHostUnregister, 12000, (void* address))                                                   \
   X(cuMemHostGetDevicePointer, 12000, (CuPointer * pointer, void* address, unsigned flags))        \
+  X(cuMemGetInfo, 12000, (size_t * free_bytes, size_t * total_bytes))                              \
   X(cuMemAlloc, 12000, (CuPointer * address, size_t bytes))                                        \
   X(cuMemFree, 12000, (CuPointer address))                                                         \
   X(cuIpcGetMemHandle, 12000, (CuIpcHandle * handle, CuPointer pointer))                           \

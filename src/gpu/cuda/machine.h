@@ -2,6 +2,7 @@
 // does, so that streams and pointers are the caller's own; retained on first use, for ever.
 //
 //   device.cc   devices and contexts      memory.cc   memory      mappings.cc   memory mapped again
+//   peer_access.cc   what devices can do in each other's memory
 //   stream.cc   streams and events        graph.cc    capture and graphs
 //   host_memory.cc   page-locked memory of the host
 //
@@ -58,9 +59,11 @@ class CudaMachine final : public Machine {
   /// The primary context of `device`.
   Result<CuContext> context(int device);
   Result<ScopedContext> enter(int device);
-  /// The allocation around `pointer`, if it is memory of `device` that open_buffers() opens to
-  /// others. Asked at every launch: a fraction of a microsecond.
-  std::optional<std::span<const std::byte>> openable_around(int device, const void* pointer);
+  /// The memory around `pointer`, if it is of `device`, and all devices can use it that
+  /// open_buffers() has let in: an allocation of cudaMalloc or of a memory pool, or a mapping of
+  /// virtual memory management. Opens the latter two to those devices if need be. Asked at every
+  /// launch: a fraction of a microsecond.
+  std::optional<std::span<const std::byte>> open_around(int device, const void* pointer);
 
   Kind kind() const override { return Kind::Cuda; }
   int device_count() const override { return static_cast<int>(devices_.size()); }
@@ -69,6 +72,7 @@ class CudaMachine final : public Machine {
   Result<int> current_device() override;
   Status set_current_device(int device) override;
 
+  Result<DeviceMemory> device_memory(int device) override;
   Result<Memory> allocate(int device, size_t bytes, bool shareable) override;
   Result<Memory> allocate_as_user(int device, size_t bytes) override;
   Result<Fd> export_memory(const Memory& memory) override;
@@ -83,6 +87,7 @@ class CudaMachine final : public Machine {
   bool keeps_lines_whole(int device, int peer) override;
   bool shares_atomics(int device, int peer) override;
   bool open_buffers(int device, int peer) override;
+  bool is_open(int device, const void* pointer, size_t bytes) override;
   Status grant_access(const Memory& memory, int device) override;
   Result<Memory> allocate_host(size_t bytes) override;
   Result<Memory> allocate_shared_host(size_t bytes) override;
@@ -149,13 +154,18 @@ class CudaMachine final : public Machine {
     bool can_be_rdma_target = false;
     std::mutex mutex;
     std::atomic<CuContext> context{nullptr};  // set under the mutex; null before first use
+    std::atomic<uint64_t> guests{0};          // devices that open_buffers() has let in, a bit each
     CuStream internal_stream = nullptr;       // guarded by mutex until set; for zeroing memory
   };
 
   explicit CudaMachine(const Driver& driver) : driver_(driver) {}
   Status find_devices();
   Result<Device*> device(int ordinal);
+  static constexpr int kMostGuests = 64;
   Result<bool> has_atomics(int ordinal, int peer);
+  void note_closed(const char* what, int device, CuResult result);
+  bool open_mapping(int device, std::span<std::byte> mapping, uint64_t guests);
+  bool open_pool(int device, CuMemoryPool pool, uint64_t guests);
   Result<CuStream> internal_stream(int device);
   Status zero(int device, CuPointer address, size_t bytes);
   Result<ScopedContext> enter_any();
@@ -176,6 +186,7 @@ class CudaMachine final : public Machine {
 
   const Driver& driver_;
   std::vector<std::unique_ptr<Device>> devices_;
+  std::atomic<bool> has_noted_closed_{false};
 };
 
 inline CuPointer as_pointer(const void* address) { return std::bit_cast<uintptr_t>(address); }

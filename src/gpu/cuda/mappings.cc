@@ -71,9 +71,20 @@ Result<Backing> CudaMachine::backing_of(const void* pointer) {
   return Backing{std::move(memory), mapping.data(), mapping.size(), info.id};
 }
 
-// The driver gives the handle that the memory was mapped by; while `memory` has it, no other memory
-// can.
+// Each mapping has a number of its own, also where the memory or the addresses were mapped before.
+// Where the driver does not tell, it gives the handle that the memory was mapped by; while `memory`
+// has it, no other memory can.
 bool CudaMachine::is_mapped(const Backing& memory, const void* pointer) {
+  if (memory.id != 0) {
+    unsigned long long id = 0;
+    constexpr int kAttribute = kCuPointerBufferId;
+    void* value = &id;
+    const Result<ScopedContext> scoped = enter_any();
+    return scoped.is_ok() &&
+           driver_.cuPointerGetAttributes(1, &kAttribute, &value, as_pointer(pointer)) ==
+               kCuSuccess &&
+           id == memory.id;
+  }
   const Result<std::span<std::byte>> mapping = mapping_around(pointer);
   if (!mapping.is_ok() || mapping.value().data() != memory.base) return false;
   const Result<ScopedContext> scoped = enter_any();

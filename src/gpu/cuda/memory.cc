@@ -88,6 +88,14 @@ Result<Memory> CudaMachine::map(int ordinal, CuAllocation allocation, size_t byt
   return Memory(this, handle, handle->address, bytes, ordinal);
 }
 
+Result<DeviceMemory> CudaMachine::device_memory(int ordinal) {
+  const ScopedContext scoped = TRY(enter(ordinal));
+  DeviceMemory memory;
+  TRY(driver_.check(driver_.cuMemGetInfo(&memory.free_bytes, &memory.total_bytes),
+                    "cuMemGetInfo(device {})", ordinal));
+  return memory;
+}
+
 Result<Memory> CudaMachine::allocate(int ordinal, size_t bytes, bool shareable) {
   Device* owner = TRY(device(ordinal));
   if (!owner->has_virtual_memory) {
@@ -285,34 +293,6 @@ Result<PointerInfo> CudaMachine::pointer_info(const void* pointer) {
   info.bytes = bytes;
   info.id = id;
   return info;
-}
-
-// Memory of cudaMalloc, and of no pool or mapping, whose access the user grants device by device;
-// of the primary context, since others' are not opened.
-std::optional<std::span<const std::byte>> CudaMachine::openable_around(int device,
-                                                                       const void* pointer) {
-  CuContext owner = nullptr;
-  unsigned type = 0;
-  unsigned is_managed = 0;
-  int ordinal = -1;
-  unsigned is_plain = 0;
-  CuPointer base = 0;
-  size_t bytes = 0;
-  constexpr std::array kAttributes{
-      kCuPointerContext,       kCuPointerMemoryType,         kCuPointerIsManaged,
-      kCuPointerDeviceOrdinal, kCuPointerIsLegacyIpcCapable, kCuPointerRangeStart,
-      kCuPointerRangeSize};
-  std::array<void*, kAttributes.size()> values{&owner,    &type, &is_managed, &ordinal,
-                                               &is_plain, &base, &bytes};
-  Result<CuContext> primary = context(device);
-  const bool is_openable =
-      primary.is_ok() &&
-      driver_.cuPointerGetAttributes(static_cast<unsigned>(kAttributes.size()), kAttributes.data(),
-                                     values.data(), as_pointer(pointer)) == kCuSuccess &&
-      owner == *primary && type == kCuMemoryTypeDevice && is_managed == 0 && ordinal == device &&
-      is_plain != 0;
-  if (!is_openable) return std::nullopt;
-  return std::span(static_cast<const std::byte*>(as_address(base)), bytes);
 }
 
 }  // namespace niccolite::gpu::cuda

@@ -59,6 +59,13 @@ class Driver final : public VirtualMachine, public DriverCalls {
     return owner(made);
   }
 
+  Result<DeviceMemory> device_memory(int device) override {
+    TRY(check_device("measure memory", device));
+    DeviceMemory memory;
+    runtime_.memory().usage(device, &memory.free_bytes, &memory.total_bytes);
+    return memory;
+  }
+
   Result<Memory> allocate_as_user(int device, size_t bytes) override {
     return allocate(device, bytes, /*shareable=*/false);
   }
@@ -121,6 +128,7 @@ class Driver final : public VirtualMachine, public DriverCalls {
   Status resume_import(const Memory& memory, Fd /*fd*/) override { return resume_memory(memory); }
 
   bool open_buffers(int device, int peer) override { return shares_atomics(device, peer); }
+  bool is_open(int /*device*/, const void* /*pointer*/, size_t /*bytes*/) override { return true; }
   // All of it is one memory; but tests need links that are not like it.
   bool keeps_lines_whole(int device, int peer) override {
     return !is_said_to_tear(parameters::virtual_pcie(), device, peer);
