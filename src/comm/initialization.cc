@@ -306,7 +306,7 @@ void Communicator::share_buffers(bool of_captured) {
           .mark = [this] { return operations_->mark(); },
           .registrations = &registrations_,
           .captures = of_captured,
-          .most_cached = static_cast<size_t>(parameters::buffer_cache()),
+          .most_kept = static_cast<size_t>(parameters::buffer_cache()),
           .abort = &abort_});
   if (!of_captured || !reach_.has_whole_windows) return;
   const auto tell_of = [this](Question question) {

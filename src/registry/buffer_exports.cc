@@ -12,8 +12,17 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kMostRefused = 4096;           // remembered; some are asked for again then
+constexpr size_t kMostUsedOnce = 4096;          // the same
 constexpr std::chrono::seconds kFirstPause{1};  // of what has been refused, until it is asked for
 constexpr std::chrono::seconds kLongestPause{64};
+
+/// Calls function(id, bytes) for each piece of memory that `of` is of.
+template <typename Function>
+void for_each_memory(uint64_t id, size_t bytes,
+                     std::span<const std::shared_ptr<SharedPiece>> pieces, Function&& function) {
+  if (pieces.empty()) function(id, bytes);
+  for (const auto& piece : pieces) function(piece->backing().id, piece->backing().bytes);
+}
 
 }  // namespace
 
@@ -30,13 +39,17 @@ bool BufferExport::holds(const void* pointer, size_t bytes) const {
 BufferExports::BufferExports(gpu::Machine& machine, Options options)
     : machine_(machine),
       options_(std::move(options)),
-      tables_(machine, options_.device, static_cast<int>(options_.reach.size())) {}
+      kept_(KeptMemory::of(machine, options_.device)),
+      tables_(machine, options_.device, static_cast<int>(options_.reach.size())) {
+  kept_.measure();
+}
 
 void BufferExports::close() {
-  std::map<uintptr_t, Pointer> known;
+  std::multimap<uintptr_t, Pointer> known;
   std::map<uint64_t, Pointer> asked;
   std::lock_guard lock(mutex_);
   is_closed_ = true;
+  for (const auto& [begin, of] : by_begin_) keep_no_more(*of);
   registered_.clear();
   ending_.clear();
   known.swap(by_begin_);
@@ -55,14 +68,16 @@ std::shared_ptr<const BufferExport> BufferExports::find(const void* pointer, siz
   std::unique_lock lock(mutex_);
   Pointer found = find_known(pointer, bytes);
   if (found != nullptr) {
-    if (!is_there(*found, pointer, bytes)) found->is_freed_ = true;
-    if (found->is_freed_ || (found->lacks_some_ && !is_paused(found->id_))) {
+    const bool is_gone = !is_there(*found, pointer, bytes);
+    if (is_gone) found->is_freed_ = is_freed(*found);
+    if (is_gone || (found->lacks_some_ && !is_paused(found->id_))) {
       forget(found);
       dead = std::exchange(found, nullptr);
     }
   }
   const auto use_it = [&] {
     if (use == Use::Plain) found->is_used_live_ = true;
+    found->last_use_ = Housekeeper::instance().round();
     return found;
   };
   const bool is_known = found != nullptr;
@@ -92,17 +107,33 @@ uint64_t BufferExports::number_of(const void* pointer, size_t bytes) const {
   return found == nullptr || found->state_ == BufferExport::State::Invisible ? 0 : found->number_;
 }
 
+// Prefers an export that peers see already. Exports overlap rarely: the last ones that begin before
+// the range are enough.
 BufferExports::Pointer BufferExports::find_known(const void* pointer, size_t bytes) const {
-  const auto after = by_begin_.upper_bound(reinterpret_cast<uintptr_t>(pointer));
-  if (after == by_begin_.begin()) return nullptr;
-  const Pointer& nearest = std::prev(after)->second;
-  return nearest->holds(pointer, bytes) ? nearest : nullptr;
+  constexpr int kMostLooks = 16;
+  auto at = by_begin_.upper_bound(reinterpret_cast<uintptr_t>(pointer));
+  Pointer found;
+  for (int look = 0; look < kMostLooks && at != by_begin_.begin(); ++look) {
+    const Pointer& candidate = (--at)->second;
+    if (!candidate->holds(pointer, bytes)) continue;
+    if (candidate->state_ == BufferExport::State::Visible) return candidate;
+    if (found == nullptr) found = candidate;
+  }
+  return found;
 }
 
 bool BufferExports::is_there(const BufferExport& of, const void* pointer, size_t bytes) const {
   if (!of.pieces_.empty()) return are_mapped(machine_, of.pieces_, pointer, bytes);
   const Result<gpu::PointerInfo> info = machine_.pointer_info(pointer);
   return info.is_ok() && info.value().id == of.id_ && info.value().base == of.base_;
+}
+
+// Some pieces may be gone while operations that are queued use the others.
+bool BufferExports::is_freed(const BufferExport& of) const {
+  if (of.pieces_.empty()) return !is_there(of);
+  return std::ranges::none_of(of.pieces_, [&](const auto& piece) {
+    return machine_.is_mapped(piece->backing(), piece->backing().base);
+  });
 }
 
 // Null: it is not worth it, or known to be impossible.
@@ -112,10 +143,7 @@ Result<BufferExports::Pointer> BufferExports::begin(const void* pointer, size_t 
   const gpu::PointerInfo info = TRY(machine_.pointer_info(pointer));
   if (info.kind != gpu::PointerKind::Device || info.device != options_.device) return Pointer{};
   if (is_paused(info.id) && refused_.at(info.id).who == By::All) return Pointer{};
-  const auto has_room = [&](size_t more) {
-    return more <= options_.most_cached && cached_ <= options_.most_cached - more;
-  };
-  if (!must && !has_room(info.bytes)) return Pointer{};
+  if (!must && (info.bytes > options_.most_kept || !is_used_again(info.id))) return Pointer{};
 
   // By hand: it ends on the housekeeper's thread, since whoever lets go of it last may be a
   // callback of the driver, or in a hurry.
@@ -128,16 +156,13 @@ Result<BufferExports::Pointer> BufferExports::begin(const void* pointer, size_t 
     refuse(info.id, By::All);
     return collected.copy();
   }
-  if (!is_registered) made->is_cached_ = has_room(made->bytes_);
-  if (!must && !made->is_cached_) return Pointer{};
+  if (!is_registered) made->is_kept_ = keep(*made);
+  if (!must && !made->is_kept_) {
+    refuse(info.id, By::All);  // there may be room later
+    return Pointer{};
+  }
 
-  // What overlaps was smaller, or is of memory that is gone.
-  for (auto next = by_begin_.lower_bound(reinterpret_cast<uintptr_t>(made->base_));
-       next != by_begin_.end() &&
-       next->first < reinterpret_cast<uintptr_t>(made->base_) + made->bytes_;
-       next = by_begin_.lower_bound(reinterpret_cast<uintptr_t>(made->base_)))
-    forget(Pointer(next->second));
-  if (made->is_cached_) cached_ += made->bytes_;
+  forget_covered(*made);
   if (is_registered) registered_.insert(made.get());
   by_begin_.emplace(reinterpret_cast<uintptr_t>(made->base_), made);
   Status asked = ask(made);
@@ -147,6 +172,52 @@ Result<BufferExports::Pointer> BufferExports::begin(const void* pointer, size_t 
   }
   Housekeeper::instance().tend(shared_from_this());
   return made;
+}
+
+// Called at each use of plain memory until it is exported. Numbers of memory ascend, so that the
+// oldest make room.
+bool BufferExports::is_used_again(uint64_t memory) {
+  if (used_once_.contains(memory)) return true;
+  if (used_once_.size() >= kMostUsedOnce) used_once_.erase(used_once_.begin());
+  used_once_.insert(memory);
+  return false;
+}
+
+// All of it, or nothing.
+bool BufferExports::keep(BufferExport& of) {
+  std::vector<uint64_t> kept;
+  bool has_room = true;
+  for_each_memory(of.id_, of.bytes_, of.pieces_, [&](uint64_t id, size_t bytes) {
+    has_room = has_room && kept_.add(id, bytes, options_.most_kept);
+    if (has_room) kept.push_back(id);
+  });
+  if (has_room) return true;
+  for (const uint64_t id : kept) kept_.remove(id);
+  return false;
+}
+
+void BufferExports::keep_no_more(BufferExport& of) {
+  if (!std::exchange(of.is_kept_, false)) return;
+  for_each_memory(of.id_, of.bytes_, of.pieces_, [&](uint64_t id, size_t) { kept_.remove(id); });
+}
+
+bool BufferExports::has_to_go(const BufferExport& of) const {
+  bool has_to_go = false;
+  for_each_memory(of.id_, of.bytes_, of.pieces_,
+                  [&](uint64_t id, size_t) { has_to_go |= kept_.has_to_go(id); });
+  return has_to_go;
+}
+
+// Exports that lie in `by`, and exports of memory that is gone.
+void BufferExports::forget_covered(const BufferExport& by) {
+  std::vector<Pointer> covered;
+  for (const auto& [begin, known] : by_begin_) {
+    const bool overlaps =
+        known->base_ < by.base_ + by.bytes_ && by.base_ < known->base_ + known->bytes_;
+    if (overlaps && (by.holds(known->base_, known->bytes_) || !is_there(*known)))
+      covered.push_back(known);
+  }
+  for (const Pointer& of : covered) forget(of);
 }
 
 Status BufferExports::collect(const gpu::PointerInfo& info, const void* pointer, size_t bytes,
@@ -248,7 +319,10 @@ Status BufferExports::publish(BufferExport& of) {
   for (size_t rank = 0; rank < options_.reach.size(); ++rank) {
     const Reach reach = options_.reach[rank];
     uint64_t shift = executor::advertisement::kUnseen;
-    if (reach == Reach::SameAddress && of.pieces_.empty()) shift = 0;
+    // Memory of virtual memory management is open to peers of this process if it could be opened.
+    const bool is_seen =
+        of.pieces_.empty() || machine_.is_open(options_.device, of.base_, of.bytes_);
+    if (reach == Reach::SameAddress && is_seen) shift = 0;
     if (reach == Reach::Mapping && of.bases_[rank] != 0) {
       shift = of.bases_[rank] - base;
       ++maps;
@@ -284,9 +358,11 @@ void BufferExports::refuse(uint64_t memory, By who) {
 }
 
 void BufferExports::forget(const Pointer& of) {
-  const auto found = by_begin_.find(reinterpret_cast<uintptr_t>(of->base_));
-  if (found == by_begin_.end() || found->second != of) return;
-  if (of->is_cached_) cached_ -= of->bytes_;
+  const auto [first, last] = by_begin_.equal_range(reinterpret_cast<uintptr_t>(of->base_));
+  const auto found =
+      std::find_if(first, last, [&](const auto& known) { return known.second == of; });
+  if (found == last) return;
+  keep_no_more(*of);
   registered_.erase(of.get());
   by_begin_.erase(found);
 }
@@ -301,20 +377,32 @@ void BufferExports::end_unregistered() {
   for (const Pointer& of : ending) forget(of);
 }
 
-// What its user has freed, and what only graphs have held that are gone.
-bool BufferExports::sweep() {
+// Ends exports whose memory is gone, exports that only graphs held which are gone, and exports that
+// have to make room.
+std::optional<std::chrono::milliseconds> BufferExports::sweep() {
+  constexpr std::chrono::milliseconds kWhileScarce{10};
+  const uint64_t round = Housekeeper::instance().round();
   std::vector<Pointer> ending;  // without the lock
+  if (kept_.begins(round)) kept_.measure();
   std::lock_guard lock(mutex_);
   pass_over_left();
   for (const auto& [begin, known] : by_begin_) {
-    const bool is_wanted =
-        known->is_cached_ || registered_.contains(known.get()) || known.use_count() > 1;
-    known->is_freed_ = !is_there(*known, known->base_, known->bytes_);
-    if (!is_wanted || known->is_freed_) ending.push_back(known);
+    if (!known->is_kept_) continue;
+    for_each_memory(known->id_, known->bytes_, known->pieces_,
+                    [&](uint64_t id, size_t) { kept_.note_use(id, known->last_use_); });
+  }
+  kept_.choose(round);
+  for (const auto& [begin, known] : by_begin_) {
+    const bool is_held = registered_.contains(known.get()) || known.use_count() > 1;
+    const bool is_wanted = is_held || (known->is_kept_ && !has_to_go(*known));
+    const bool is_gone = !is_there(*known);
+    if (is_gone) known->is_freed_ = is_freed(*known);
+    if (!is_wanted || is_gone) ending.push_back(known);
   }
   for (const Pointer& of : ending) forget(of);
   end_unused();
-  return !by_begin_.empty() || !asked_.empty() || !ending_.empty();
+  if (by_begin_.empty() && asked_.empty() && ending_.empty()) return std::nullopt;
+  return kept_.is_scarce() ? kWhileScarce : kUsualInterval;
 }
 
 // On the housekeeper's thread: no graph holds it, and no operation that is to come will use it. One

@@ -7,8 +7,11 @@
 //   freed, deregistered   --- number ---------> BufferImports::unmap()
 //
 // What is exported is the whole allocation that a buffer lies in (of virtual memory management: all
-// mappings that the buffer reaches over), and it is looked up at every use: memory may be freed,
-// and its addresses may come back as other memory's. Thread safety: any thread.
+// mappings that the buffer reaches over, so that exports may overlap), and it is looked up at every
+// use: memory may be freed, and its addresses may come back as other memory's. Plain memory is
+// exported when it is used a second time: peers take a millisecond to map it, so that memory which
+// a program allocates anew for each call would only be in the way. It is kept mapped as long as the
+// device has room for it (kept_memory.h). Thread safety: any thread.
 #pragma once
 
 #include <chrono>
@@ -23,6 +26,7 @@
 #include "base/thread_annotations.h"
 #include "base/wait.h"
 #include "registry/housekeeper.h"
+#include "registry/kept_memory.h"
 #include "registry/registrations.h"
 #include "registry/shared_piece.h"
 #include "registry/shift_tables.h"
@@ -59,9 +63,10 @@ class BufferExport {
   size_t bytes_ = 0;
   uint64_t id_ = 0;                                   // gpu::PointerInfo::id, of cudaMalloc's
   std::vector<std::shared_ptr<SharedPiece>> pieces_;  // of virtual memory management's
-  bool is_cached_ = false;                            // counts for the cache
+  bool is_kept_ = false;                              // counts as kept memory
+  uint64_t last_use_ = 0;                             // Housekeeper::round()
   bool is_used_live_ = false;                         // by operations outside of graphs
-  bool is_freed_ = false;                             // the memory, by its user
+  bool is_freed_ = false;                             // all of the memory, by its user
   // The rest under the owner's mutex, until it is visible.
   State state_ = State::Asked;
   std::set<int> awaited_;        // ranks that have not answered
@@ -87,7 +92,7 @@ class BufferExports final : public Tended, public std::enable_shared_from_this<B
     std::function<Result<std::shared_ptr<gpu::Event>>()> mark;
     const Registrations* registrations = nullptr;
     bool captures = true;    // buffers of captured operations are exported
-    size_t most_cached = 0;  // bytes of memory that nobody has asked to export
+    size_t most_kept = 0;    // bytes of the device's memory that nobody has asked to export
     Abort* abort = nullptr;  // ends waits
   };
   BufferExports(gpu::Machine& machine, Options options);
@@ -111,7 +116,7 @@ class BufferExports final : public Tended, public std::enable_shared_from_this<B
 
   /// Device memory of tables.
   size_t table_bytes() const EXCLUDES(mutex_);
-  bool sweep() override EXCLUDES(mutex_);
+  std::optional<std::chrono::milliseconds> sweep() override EXCLUDES(mutex_);
 
  private:
   friend class BufferExport;
@@ -119,6 +124,7 @@ class BufferExports final : public Tended, public std::enable_shared_from_this<B
 
   Pointer find_known(const void* pointer, size_t bytes) const REQUIRES(mutex_);
   bool is_there(const BufferExport& of, const void* pointer, size_t bytes) const;
+  bool is_there(const BufferExport& of) const { return is_there(of, of.base_, of.bytes_); }
   Result<Pointer> begin(const void* pointer, size_t bytes, bool must, bool is_registered)
       REQUIRES(mutex_);
   Status collect(const gpu::PointerInfo& info, const void* pointer, size_t bytes,
@@ -134,6 +140,12 @@ class BufferExports final : public Tended, public std::enable_shared_from_this<B
   bool is_paused(uint64_t memory) const REQUIRES(mutex_);
   enum class By : bool { Some, All };
   void refuse(uint64_t memory, By who) REQUIRES(mutex_);
+  bool is_freed(const BufferExport& of) const;
+  bool is_used_again(uint64_t memory) REQUIRES(mutex_);
+  bool keep(BufferExport& of) REQUIRES(mutex_);
+  void keep_no_more(BufferExport& of) REQUIRES(mutex_);
+  bool has_to_go(const BufferExport& of) const REQUIRES(mutex_);
+  void forget_covered(const BufferExport& by) REQUIRES(mutex_);
   void ended(const BufferExport& of) EXCLUDES(mutex_);
   void end_unused() REQUIRES(mutex_);
   int nranks() const { return static_cast<int>(options_.reach.size()); }
@@ -147,14 +159,14 @@ class BufferExports final : public Tended, public std::enable_shared_from_this<B
 
   gpu::Machine& machine_;
   Options options_;
+  KeptMemory& kept_;
   mutable std::mutex mutex_;
   std::condition_variable answered_;
   bool is_closed_ GUARDED_BY(mutex_) = false;
   ShiftTables tables_ GUARDED_BY(mutex_);
   std::shared_ptr<transport::DescriptorServer> server_ GUARDED_BY(mutex_);  // once there are pieces
   uint64_t next_ GUARDED_BY(mutex_) = 1;
-  size_t cached_ GUARDED_BY(mutex_) = 0;  // bytes
-  std::map<uintptr_t, Pointer> by_begin_ GUARDED_BY(mutex_);
+  std::multimap<uintptr_t, Pointer> by_begin_ GUARDED_BY(mutex_);
   std::map<uint64_t, Pointer> asked_ GUARDED_BY(mutex_);  // by number
   std::set<const BufferExport*> registered_ GUARDED_BY(mutex_);
   std::vector<Ending> ending_ GUARDED_BY(mutex_);
@@ -167,6 +179,7 @@ class BufferExports final : public Tended, public std::enable_shared_from_this<B
     std::chrono::steady_clock::duration pause{};
   };
   std::map<uint64_t, Refusal> refused_ GUARDED_BY(mutex_);  // by the memory's id
+  std::set<uint64_t> used_once_ GUARDED_BY(mutex_);         // the same: plain memory, not exported
 };
 
 }  // namespace niccolite::registry

@@ -10,11 +10,6 @@
 #include "base/wait.h"
 
 namespace niccolite::registry {
-namespace {
-
-constexpr std::chrono::milliseconds kInterval{100};
-
-}  // namespace
 
 Housekeeper& Housekeeper::instance() {
   static auto* const housekeeper = new Housekeeper;
@@ -57,6 +52,7 @@ void Housekeeper::tend(const std::shared_ptr<Tended>& tended) {
 
 void Housekeeper::run() {
   std::unique_lock lock(mutex_);
+  Deadline next = Deadline::after(Tended::kUsualInterval);
   for (;;) {
     while (!released_.empty()) {
       std::vector<std::shared_ptr<void>> ending = std::exchange(released_, {});
@@ -68,20 +64,24 @@ void Housekeeper::run() {
       has_ended_ = true;
       return;
     }
-    const Deadline next = Deadline::after(kInterval);
     changed_.wait_until(lock, next.at(), [&] { return !released_.empty(); });
-    if (next.passed()) sweep_all(lock);
+    if (next.passed()) next = Deadline::after(sweep_all(lock));
   }
 }
 
 // What is taken out is entered again by its next tend(), which may come while it is swept: then it
 // is there already.
-void Housekeeper::sweep_all(std::unique_lock<std::mutex>& lock) {
+std::chrono::milliseconds Housekeeper::sweep_all(std::unique_lock<std::mutex>& lock) {
+  round_.fetch_add(1, std::memory_order_relaxed);  // see round()
+  std::chrono::milliseconds next = Tended::kUsualInterval;
   std::vector<std::weak_ptr<Tended>> all = std::exchange(tended_, {});
   lock.unlock();
-  std::erase_if(all, [](const std::weak_ptr<Tended>& known) {
+  std::erase_if(all, [&](const std::weak_ptr<Tended>& known) {
     const std::shared_ptr<Tended> tended = known.lock();
-    return tended == nullptr || !tended->sweep();
+    if (tended == nullptr) return true;
+    const std::optional<std::chrono::milliseconds> interval = tended->sweep();
+    if (interval) next = std::min(next, *interval);
+    return !interval;
   });
   lock.lock();
   for (std::weak_ptr<Tended>& known : all) {
@@ -90,6 +90,7 @@ void Housekeeper::sweep_all(std::unique_lock<std::mutex>& lock) {
     });
     if (!is_there) tended_.push_back(std::move(known));
   }
+  return next;
 }
 
 }  // namespace niccolite::registry

@@ -6,9 +6,12 @@
 
 #include <sys/types.h>
 
+#include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "base/status.h"
@@ -16,12 +19,16 @@
 
 namespace niccolite::registry {
 
-/// Something to look after, ten times a second.
+/// Something to look after, now and then.
 class Tended {
  public:
+  /// Until the next sweep, if nothing is urgent: freed memory is given back within this time.
+  static constexpr std::chrono::milliseconds kUsualInterval{50};
+
   virtual ~Tended() = default;
-  /// On the housekeeper's thread. False: there is nothing to look after until the next tend().
-  virtual bool sweep() = 0;
+  /// On the housekeeper's thread. Returns after how long it is to be called again; nothing: not
+  /// until the next tend().
+  virtual std::optional<std::chrono::milliseconds> sweep() = 0;
 };
 
 class Housekeeper {
@@ -33,14 +40,19 @@ class Housekeeper {
   void release(std::shared_ptr<void> object) EXCLUDES(mutex_);
   /// Sweeps from now on, as long as it lives and has something to look after.
   void tend(const std::shared_ptr<Tended>& tended) EXCLUDES(mutex_);
+  /// Counts sweeps: a clock that costs a load to read. It stands still while nothing is tended.
+  // relaxed: nothing is published with it.
+  uint64_t round() const { return round_.load(std::memory_order_relaxed); }
 
  private:
   Housekeeper() = default;
   /// Is the thread there?
   bool start() REQUIRES(mutex_);
   void run() EXCLUDES(mutex_);
-  void sweep_all(std::unique_lock<std::mutex>& lock);
+  /// Returns after how long to sweep again.
+  std::chrono::milliseconds sweep_all(std::unique_lock<std::mutex>& lock);
 
+  std::atomic<uint64_t> round_{1};
   std::mutex mutex_;
   std::condition_variable changed_;
   bool has_ended_ GUARDED_BY(mutex_) = false;

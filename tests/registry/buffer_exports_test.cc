@@ -10,6 +10,9 @@
 #include <thread>
 #include <vector>
 
+#include "gpu/virtual/driver_calls.h"
+#include "gpu/virtual/tasks.h"
+#include "gpu/virtual/virtual_memory.h"
 #include "registry/buffer_imports.h"
 #include "registry/buffer_messages.h"
 
@@ -33,6 +36,11 @@ class BufferExportsTest : public testing::Test {
 
   Found find(Use use = Use::Plain) {
     return exports_->find(memory_.data(), kBytes, use, Deadline::after(seconds(30)));
+  }
+  /// As a program that uses its buffer again, by which alone peers are asked to map it.
+  Found find_again() {
+    EXPECT_EQ(find(), nullptr);
+    return find();
   }
   /// The numbers of which that peer was told.
   std::vector<uint64_t> told(int peer, Message message) {
@@ -68,6 +76,7 @@ class BufferExportsTest : public testing::Test {
   Abort abort_;
   std::atomic<int> left_{kNobody};          // has_left()
   std::atomic<int> out_of_reach_{kNobody};  // of tell()
+  std::atomic<int> marks_{0};
   std::mutex mutex_;
   std::vector<Told> told_;
   std::shared_ptr<BufferExports> exports_ = std::make_shared<BufferExports>(
@@ -84,16 +93,17 @@ class BufferExportsTest : public testing::Test {
               },
           .has_left = [this](int peer) { return peer == left_; },
           .mark = [this]() -> Result<std::shared_ptr<gpu::Event>> {
+            ++marks_;
             return std::make_shared<gpu::Event>(TRY(machine_.create_event(0, /*timing=*/false)));
           },
           .registrations = &registrations_,
-          .most_cached = kBytes,
+          .most_kept = size_t{64} << 20,
           .abort = &abort_});
 };
 
 TEST_F(BufferExportsTest, DoNotWaitForAPeerThatCannotBeTold) {
   out_of_reach_ = 2;
-  EXPECT_EQ(find(), nullptr);  // is asked for meanwhile
+  EXPECT_EQ(find_again(), nullptr);  // is asked for meanwhile
   // More than once where this thread is slow: rank 2, which has not left, is asked again then.
   EXPECT_TRUE(becomes([&] {
     answer(1, told(1, Message::Map).back(), true);
@@ -101,9 +111,23 @@ TEST_F(BufferExportsTest, DoNotWaitForAPeerThatCannotBeTold) {
   }));
 }
 
+// Peers map nothing that a program allocates anew for each call.
+TEST_F(BufferExportsTest, AreMadeWhenMemoryIsUsedAgain) {
+  EXPECT_EQ(find(), nullptr);
+  EXPECT_TRUE(told(1, Message::Map).empty());
+  EXPECT_EQ(find(), nullptr);
+  EXPECT_EQ(told(1, Message::Map).size(), 1u);
+  for (int round = 0; round < 100; ++round) {
+    const gpu::Memory other = machine_.allocate(0, kBytes, /*shareable=*/false).take();
+    EXPECT_EQ(exports_->find(other.data(), kBytes, Use::Plain, Deadline::after(seconds(30))),
+              nullptr);
+  }
+  EXPECT_EQ(told(1, Message::Map).size(), 1u);
+}
+
 TEST_F(BufferExportsTest, HaveANumberWhilePeersAreAsked) {
   EXPECT_EQ(exports_->number_of(memory_.data(), kBytes), 0u);
-  EXPECT_EQ(find(), nullptr);
+  EXPECT_EQ(find_again(), nullptr);
   const uint64_t number = exports_->number_of(memory_.data(), kBytes);
   EXPECT_EQ(number, told(1, Message::Map).at(0));
   EXPECT_EQ(find(), nullptr);
@@ -112,7 +136,7 @@ TEST_F(BufferExportsTest, HaveANumberWhilePeersAreAsked) {
 }
 
 TEST_F(BufferExportsTest, DoNotWaitForAPeerThatLeavesBeforeItAnswers) {
-  EXPECT_EQ(find(), nullptr);
+  EXPECT_EQ(find_again(), nullptr);
   const uint64_t number = told(1, Message::Map).at(0);
   answer(1, number, true);
   EXPECT_EQ(find(), nullptr);
@@ -126,7 +150,7 @@ TEST_F(BufferExportsTest, DoNotWaitForAPeerThatLeavesBeforeItAnswers) {
 }
 
 TEST_F(BufferExportsTest, OfRegisteredMemoryDoNotWaitForAPeerThatHasLeft) {
-  EXPECT_EQ(find(), nullptr);
+  EXPECT_EQ(find_again(), nullptr);
   answer(1, told(1, Message::Map).at(0), true);
   left_ = 2;
   ASSERT_TRUE(registrations_.add(memory_.data(), kBytes).is_ok());
@@ -137,7 +161,7 @@ TEST_F(BufferExportsTest, AreNotToBeHadWhereNobodyCanBeTold) {
   out_of_reach_ = 1;
   left_ = 2;
   ASSERT_TRUE(registrations_.add(memory_.data(), kBytes).is_ok());
-  EXPECT_EQ(find(), nullptr);
+  EXPECT_EQ(find_again(), nullptr);
   EXPECT_TRUE(becomes([&] {  // not awaited any more, and after a while asked for anew
     find();
     return told(2, Message::Map).size() > 1;
@@ -147,7 +171,7 @@ TEST_F(BufferExportsTest, AreNotToBeHadWhereNobodyCanBeTold) {
 // Of several peers one could not map the memory: it is asked again, and the others' mapping is used
 // meanwhile, and by who holds it for longer.
 TEST_F(BufferExportsTest, AreAskedForAgainWhereOneOfSeveralPeersCouldNotMapThem) {
-  EXPECT_EQ(find(), nullptr);
+  EXPECT_EQ(find_again(), nullptr);
   uint64_t number = 0;
   Found held;
   ASSERT_TRUE(becomes([&] {  // at once, unless this thread is slow
@@ -201,7 +225,7 @@ TEST_F(BufferExportsTest, ThatSomePeersMappedAreAskedForWhereTheyEndedBefore) {
 }
 
 TEST_F(BufferExportsTest, AreNotAskedForAgainWhereTheOneThatCouldNotMapThemHasLeft) {
-  EXPECT_EQ(find(), nullptr);
+  EXPECT_EQ(find_again(), nullptr);
   const uint64_t number = told(2, Message::Map).at(0);
   left_ = 2;
   answer(1, number, true);
@@ -210,6 +234,83 @@ TEST_F(BufferExportsTest, AreNotAskedForAgainWhereTheOneThatCouldNotMapThemHasLe
   ASSERT_NE(found, nullptr);
   EXPECT_FALSE(found->is_mapped_by(2));
   EXPECT_TRUE(found->is_mapped_by_all());
+}
+
+/// Mappings side by side, as an allocator makes them for a segment that grows.
+class MappedExportsTest : public BufferExportsTest {
+ protected:
+  static constexpr size_t kPiece = gpu::virtual_::kAllocationGranularity;
+  static constexpr size_t kPieces = 3;
+  gpu::virtual_::VirtualMemory& memory() {
+    return static_cast<gpu::virtual_::VirtualMachine&>(machine_).driver_calls().virtual_memory();
+  }
+  MappedExportsTest() {
+    void* base = nullptr;
+    EXPECT_EQ(memory().reserve(kPieces * kPiece, kPiece, nullptr, &base), Error::None);
+    base_ = static_cast<std::byte*>(base);
+    for (size_t piece = 0; piece < kPieces; ++piece) map(piece);
+  }
+  ~MappedExportsTest() override {
+    for (size_t piece = 0; piece < kPieces; ++piece) (void)memory().unmap(at(piece), kPiece);
+    (void)memory().free_reservation(base_, kPieces * kPiece);
+  }
+  using Error = gpu::virtual_::Error;
+  std::byte* at(size_t piece) { return base_ + piece * kPiece; }
+  void map(size_t piece) {
+    gpu::virtual_::AllocationHandle handle = 0;
+    ASSERT_EQ(memory().create({.device = 0, .is_exportable = true}, kPiece, &handle), Error::None);
+    ASSERT_EQ(memory().map(at(piece), kPiece, 0, handle), Error::None);
+    ASSERT_EQ(memory().set_access(at(piece), kPiece, {{0, gpu::virtual_::Access::ReadWrite}}),
+              Error::None);
+    ASSERT_EQ(memory().release(handle), Error::None);
+  }
+  /// A buffer that lies in two pieces, from the middle of `piece` on.
+  Found find_across(size_t piece) {
+    return exports_->find(at(piece) + kPiece / 2, kPiece, Use::Plain, Deadline::after(seconds(30)));
+  }
+  /// The same, once all peers have mapped it.
+  Found share_across(size_t piece) {
+    EXPECT_EQ(find_across(piece), nullptr);
+    EXPECT_EQ(find_across(piece), nullptr);
+    const uint64_t number = told(1, Message::Map).back();
+    for (const int peer : {1, 2}) answer(peer, number, true);
+    return find_across(piece);
+  }
+  std::byte* base_ = nullptr;
+};
+
+// Tensors of a segment share pieces, and are used in turn.
+TEST_F(MappedExportsTest, MayOverlap) {
+  const Found first = share_across(0);
+  const Found second = share_across(1);
+  ASSERT_NE(first, nullptr);
+  ASSERT_NE(second, nullptr);
+  for (int round = 0; round < 10; ++round) {
+    EXPECT_EQ(find_across(0), first);
+    EXPECT_EQ(find_across(1), second);
+  }
+  EXPECT_EQ(told(1, Message::Map).size(), 2u);
+}
+
+// A granule is removed while operations use the granules before it.
+TEST_F(MappedExportsTest, WaitForOperationsWhereAPieceIsGone) {
+  const Found kept = share_across(0);
+  share_across(1);
+  ASSERT_EQ(memory().unmap(at(2), kPiece), Error::None);
+  EXPECT_EQ(find_across(0), kept);
+  EXPECT_TRUE(becomes([&] { return told(1, Message::Unmap).size() == 1; }));
+  EXPECT_EQ(marks_, 1);
+
+  map(2);  // other memory at the same addresses
+  EXPECT_NE(share_across(1), nullptr);
+  EXPECT_EQ(told(1, Message::Map).size(), 3u);
+}
+
+TEST_F(MappedExportsTest, DoNotWaitWhereAllPiecesAreGone) {
+  share_across(0);
+  for (const size_t piece : {0, 1}) ASSERT_EQ(memory().unmap(at(piece), kPiece), Error::None);
+  EXPECT_TRUE(becomes([&] { return told(1, Message::Unmap).size() == 1; }));
+  EXPECT_EQ(marks_, 0);
 }
 
 TEST(BufferImports, AnswerARequestOfWhichTheyUnderstandTheNumberAlone) {

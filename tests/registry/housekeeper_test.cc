@@ -13,9 +13,9 @@ namespace {
 class Counted final : public Tended, public std::enable_shared_from_this<Counted> {
  public:
   explicit Counted(bool asks_again) : asks_again_(asks_again) {}
-  bool sweep() override {
+  std::optional<std::chrono::milliseconds> sweep() override {
     if (sweeps_++ == 0 && asks_again_) Housekeeper::instance().tend(shared_from_this());
-    return true;
+    return kUsualInterval;
   }
   int sweeps() const { return sweeps_; }
 
