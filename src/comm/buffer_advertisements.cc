@@ -18,24 +18,6 @@ using executor::Buffers;
 
 constexpr std::chrono::seconds kExportTime{10};  // peers' processes map memory on their own threads
 
-/// Of the input and of the output, of a rank that has both.
-std::pair<size_t, size_t> bytes_of(const Call& call, int nranks) {
-  const size_t bytes = call.request.bytes();
-  const size_t of_all = bytes * static_cast<size_t>(nranks);
-  switch (call.request.collective) {
-    case Collective::AllGather:
-    case Collective::Gather:
-      return {bytes, of_all};
-    case Collective::ReduceScatter:
-    case Collective::Scatter:
-      return {of_all, bytes};
-    case Collective::AllToAll:
-      return {of_all, of_all};
-    default:
-      return {bytes, bytes};
-  }
-}
-
 /// The longest message, of powers of two, up to which all go by LL or LL128 where they are planned
 /// for direct buffers, too. Longer ones go by Simple then, and would be advertised.
 size_t most_by_lines(Plans& plans) {
@@ -77,16 +59,15 @@ const uint64_t* OperationQueue::shifts_of(const void* pointer, size_t bytes) {
 }
 
 // Each launch anew: windows end, and memory is freed and comes back as other memory.
-Buffers OperationQueue::with_shifts(Buffers buffers, const Call& call) {
-  const auto [input_bytes, output_bytes] = bytes_of(call, plans_->planner.settings().nranks);
-  buffers.input_shifts = shifts_of(buffers.input, input_bytes);
-  buffers.output_shifts = shifts_of(buffers.output, output_bytes);
+Buffers OperationQueue::with_shifts(Buffers buffers) {
+  buffers.input_shifts = shifts_of(buffers.input, buffers.input_bytes);
+  buffers.output_shifts = shifts_of(buffers.output, buffers.output_bytes);
   return buffers;
 }
 
 // Of a launch that makes offers.
 Buffers OperationQueue::advertise(Buffers buffers, const Call& call) {
-  buffers = with_shifts(buffers, call);
+  buffers = with_shifts(buffers);
   if (buffers.input_shifts != nullptr || buffers.output_shifts != nullptr)
     LOG(Trace, Reg, "{}: peers are offered {}", describe(call),
         buffers.output_shifts == nullptr  ? "the input"
@@ -95,10 +76,17 @@ Buffers OperationQueue::advertise(Buffers buffers, const Call& call) {
   if (order_.is_captured()) return buffers;
   if (call.is_message()) {
     note_message(call, buffers);
-  } else if (agreement_ != nullptr) {
-    note_use(buffers, call);
+  } else if (agreement_ != nullptr && exports_ != nullptr) {
+    note_use(buffers);
   }
   return buffers;
+}
+
+// Nobody reaches it; but plans for buffers that are reached suit it, since they take chunks where
+// those for slots take lines, and a GPU reads its host's memory three times as fast by chunks.
+bool OperationQueue::is_of_host(const void* buffer) const {
+  const Result<gpu::PointerInfo> info = machine_.pointer_info(buffer);
+  return info.is_ok() && info.value().kind == gpu::PointerKind::Host;
 }
 
 const registry::BufferExport* OperationQueue::export_of(const uint64_t* shifts) const {
@@ -117,15 +105,15 @@ ReachHistory::Use OperationQueue::use_of(const void* buffer, size_t bytes, const
         of == nullptr || (by == kByAll ? of->is_mapped_by_all() : of->is_mapped_by(by));
     return {is_reached ? Use::Reached : Use::Missed};
   }
+  if (is_of_host(buffer)) return {};
   const uint64_t number = exports_ == nullptr ? 0 : exports_->number_of(buffer, bytes);
   return number == 0 ? Use{Use::Missed} : Use{Use::Awaited, number};
 }
 
-void OperationQueue::note_use(const Buffers& buffers, const Call& call) {
-  const auto [input_bytes, output_bytes] = bytes_of(call, plans_->planner.settings().nranks);
+void OperationQueue::note_use(const Buffers& buffers) {
   agreement_->note_use(
-      std::max(use_of(buffers.input, input_bytes, buffers.input_shifts, kByAll),
-               use_of(buffers.output, output_bytes, buffers.output_shifts, kByAll)));
+      kind_, std::max(use_of(buffers.input, buffers.input_bytes, buffers.input_shifts, kByAll),
+                      use_of(buffers.output, buffers.output_bytes, buffers.output_shifts, kByAll)));
 }
 
 // Of a live one. Its receiver decides for both ends.
@@ -136,6 +124,24 @@ void OperationQueue::note_message(const Call& call, const Buffers& buffers) {
       call.peer, use_of(buffers.output, call.request.bytes(), buffers.output_shifts, call.peer));
 }
 
+// Of ranks of one process, whose buffers are open to each other or not.
+void OperationQueue::note_openness(const Launcher& launcher, std::span<const Call> calls,
+                                   std::span<const Buffers> buffers) {
+  if (!launcher.advertises() && plans_ != plain_.get()) return;
+  const auto is_open = [&](const void* buffer, uint64_t bytes) {
+    return buffer == nullptr || bytes == 0 || machine_.is_open(device_, buffer, bytes) ||
+           is_of_host(buffer);
+  };
+  for (size_t i = 0; i < calls.size() && i < buffers.size(); ++i) {
+    const Buffers& of = buffers[i];
+    if (calls[i].is_message()) continue;
+    const bool is_reached =
+        is_open(of.input, of.input_bytes) && is_open(of.output, of.output_bytes);
+    agreement_->note_use(kind_,
+                         {is_reached ? ReachHistory::Use::Reached : ReachHistory::Use::Missed});
+  }
+}
+
 // A root to which peers offer their buffers has none that must be reached. Where the plan for slots
 // makes no offers at all, that for direct buffers may: it counts what would be offered.
 void OperationQueue::note_without_advertisements(const Launcher& launcher,
@@ -143,7 +149,7 @@ void OperationQueue::note_without_advertisements(const Launcher& launcher,
                                                  std::span<const Buffers> buffers) {
   for (size_t i = 0; message_agreement_ != nullptr && i < calls.size() && i < buffers.size(); ++i)
     if (calls[i].is_message() && calls[i].request.bytes() > most_by_lines(*plans_))
-      note_message(calls[i], with_shifts(buffers[i], calls[i]));
+      note_message(calls[i], with_shifts(buffers[i]));
   // Collectives by lines, too, that a plan for direct buffers might list with others of their
   // group.
   constexpr size_t kLeastListed = 512 << 10;
@@ -155,9 +161,9 @@ void OperationQueue::note_without_advertisements(const Launcher& launcher,
   for (size_t i = 0; i < calls.size() && i < buffers.size(); ++i) {
     if (calls[i].is_message()) continue;
     if (launcher.advertisements() == Launcher::Advertisements::Taken) {
-      agreement_->note_use({ReachHistory::Use::Reached});
+      agreement_->note_use(kind_, {ReachHistory::Use::Reached});
     } else {
-      note_use(with_shifts(buffers[i], calls[i]), calls[i]);
+      note_use(with_shifts(buffers[i]));
     }
   }
 }

@@ -22,9 +22,32 @@ namespace {
 using executor::Buffers;
 using planner::Planner;
 
+/// Of the input and of the output, of a rank that has both.
+std::pair<size_t, size_t> bytes_of(const Call& call, int nranks) {
+  const size_t bytes = call.request.bytes();
+  const size_t of_all = bytes * static_cast<size_t>(nranks);
+  switch (call.request.collective) {
+    case Collective::AllGather:
+    case Collective::Gather:
+      return {bytes, of_all};
+    case Collective::ReduceScatter:
+    case Collective::Scatter:
+      return {of_all, bytes};
+    case Collective::AllToAll:
+      return {of_all, of_all};
+    default:
+      return {bytes, bytes};
+  }
+}
+
 /// The buffers that the call's program has: users may pass anything for those that it has not.
-Buffers buffers_of(const Task& task, int rank) {
-  Buffers buffers{.input = task.input, .output = task.output};
+Buffers buffers_of(const Task& task, const Planner& planner) {
+  const int rank = planner.rank();
+  const auto [input_bytes, output_bytes] = bytes_of(task.call, planner.settings().nranks);
+  Buffers buffers{.input = task.input,
+                  .output = task.output,
+                  .input_bytes = input_bytes,
+                  .output_bytes = output_bytes};
   const planner::Request& request = task.call.request;
   if (!schedule::has_root(request.collective) || request.root == rank) return buffers;
   const bool root_reads =
@@ -84,12 +107,13 @@ void OperationQueue::tune(Tuning& tuning) {
 
 void OperationQueue::open_buffers(registry::BufferExports& exports) { exports_ = &exports; }
 
-void OperationQueue::plan_for_reach(PlanAgreement& agreement) {
+void OperationQueue::plan_by(PlanAgreement& agreement) {
   agreement_ = &agreement;
   agreed_.reset(new Plans{.planner = plain_->planner});
   agreed_->planner.plan_for_reach(Planner::Of::Collectives);
   captured_.reset(new Plans{.planner = plain_->planner, .is_captured = true});
   captured_->planner.plan_for_reach(Planner::Of::CollectivesAndMessages);
+  plain_->planner.plan_for_slots();
 }
 
 void OperationQueue::open_windows(const registry::Windows& windows, bool plans_for_it) {
@@ -118,9 +142,16 @@ Status OperationQueue::choose_plans(std::span<const Task> tasks) {
   }
   plans_ = plain_.get();
   if (agreement_ == nullptr) return {};
-  const auto collectives = static_cast<size_t>(
-      std::ranges::count_if(tasks, [](const Task& task) { return !task.call.is_message(); }));
-  if (TRY(agreement_->begin(collectives))) plans_ = agreed_.get();
+  size_t collectives = 0;
+  uint16_t tags = 0;  // of the collectives, which all ranks have in one order
+  for (const Task& task : tasks) {
+    if (task.call.is_message()) continue;
+    ++collectives;
+    tags = static_cast<uint16_t>(tags * 31 + tag_of(task.call));
+  }
+  kind_ = PlanAgreement::kind_of(tags);
+  const PlanAgreement::Kinds for_reach = TRY(agreement_->begin(collectives));
+  if (collectives > 0 && (kind_ & for_reach) != 0) plans_ = agreed_.get();
   return {};
 }
 
@@ -136,9 +167,12 @@ Status OperationQueue::run(Launcher& launcher, std::span<const Call> calls,
   if (launch_order_ != nullptr && !order_.is_captured())
     TRY(launch_order_->before(launcher, stream, number));
   TRY(record_launch(&launcher, stream));
+  if (agreement_ != nullptr && exports_ == nullptr && !order_.is_captured())
+    note_openness(launcher, calls, buffers);
   const bool has_shared = windows_ != nullptr || exports_ != nullptr;
   if (!has_shared || !launcher.advertises()) {
-    if (agreement_ != nullptr && !order_.is_captured() && !launcher.advertises())
+    if (exports_ != nullptr && agreement_ != nullptr && !order_.is_captured() &&
+        !launcher.advertises())
       note_without_advertisements(launcher, calls, buffers);
     return launcher.run(buffers, stream, number);
   }
@@ -172,7 +206,7 @@ Status OperationQueue::record_launch(Launcher* launcher, gpu::StreamHandle strea
 Status OperationQueue::run(const Task& task, std::chrono::milliseconds connect_time) {
   TRY(choose_plans({&task, 1}));
   launched_ = task.launched;
-  const Buffers buffers = buffers_of(task, plans_->planner.rank());
+  const Buffers buffers = buffers_of(task, plans_->planner);
   if (is_copy(task.call)) {
     TRY(before(task.stream));
     TRY(record_launch(nullptr, task.stream));
@@ -251,7 +285,7 @@ void OperationQueue::collect_buffers(const KnownLaunch& known, std::span<const T
   buffers.clear();
   for (size_t work = 0; work < known.tasks.size(); ++work) {
     const uint32_t task = known.tasks[work], output = known.outputs[work];
-    buffers.push_back(buffers_of(tasks[task], plans_->planner.rank()));
+    buffers.push_back(buffers_of(tasks[task], plans_->planner));
     if (output != task) buffers.back().output = tasks[output].output;
   }
 }
@@ -274,7 +308,7 @@ Result<std::vector<Ready>> OperationQueue::prepare(std::span<Task> tasks) {
       const Task& task = *batch.tasks[work];
       ready.tasks.push_back(static_cast<uint32_t>(&task - tasks.data()));
       ready.calls.push_back(task.call);
-      ready.buffers.push_back(buffers_of(task, plans_->planner.rank()));
+      ready.buffers.push_back(buffers_of(task, plans_->planner));
       ready.bytes.push_back(task.call.request.bytes());
       if (task.launched != nullptr) ready.launched = task.launched;
       if (const Task* output = batch.outputs[work]; output != &task)

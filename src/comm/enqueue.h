@@ -80,8 +80,8 @@ class OperationQueue {
   void open_buffers(registry::BufferExports& exports);
   /// The same, where all ranks can reach all buffers: plans of what is captured, which is so on all
   /// ranks or on none, are those for buffers that they reach, and plans of live collectives are
-  /// once the ranks agree. `agreement` outlives the operations.
-  void plan_for_reach(PlanAgreement& agreement);
+  /// when the ranks agree. `agreement` outlives the operations.
+  void plan_by(PlanAgreement& agreement);
   /// The same: of live messages, those are planned for the receiver's buffer of which both ends
   /// know it. `agreement` outlives the operations.
   void plan_messages_by(MessageAgreement& agreement) { message_agreement_ = &agreement; }
@@ -168,14 +168,17 @@ class OperationQueue {
 
   // What peers are offered (buffer_advertisements.cc).
   const uint64_t* shifts_of(const void* pointer, size_t bytes);
-  executor::Buffers with_shifts(executor::Buffers buffers, const Call& call);
+  executor::Buffers with_shifts(executor::Buffers buffers);
   executor::Buffers advertise(executor::Buffers buffers, const Call& call);
   /// Of a buffer with these shifts; null: it lies in a window.
   const registry::BufferExport* export_of(const uint64_t* shifts) const;
   static constexpr int kByAll = -1;
   /// What became of a buffer that has these shifts, for rank `by`, or for all (kByAll).
   ReachHistory::Use use_of(const void* buffer, size_t bytes, const uint64_t* shifts, int by);
-  void note_use(const executor::Buffers& buffers, const Call& call);
+  bool is_of_host(const void* buffer) const;
+  void note_use(const executor::Buffers& buffers);
+  void note_openness(const Launcher& launcher, std::span<const Call> calls,
+                     std::span<const executor::Buffers> buffers);
   void note_message(const Call& call, const executor::Buffers& buffers);
   void note_without_advertisements(const Launcher& launcher, std::span<const Call> calls,
                                    std::span<const executor::Buffers> buffers);
@@ -201,6 +204,7 @@ class OperationQueue {
   std::unique_ptr<LaunchOrder> launch_order_;      // null: in no order
   Profiling* profiling_ = nullptr;                 // nobody profiles
   PlanAgreement* agreement_ = nullptr;             // null: plain_ is for all live operations
+  uint32_t kind_ = 0;                              // PlanAgreement::kind_of() those that come now
   MessageAgreement* message_agreement_ = nullptr;  // null: no live message is Call::goes_direct
   const std::unique_ptr<Plans> plain_;
   std::unique_ptr<Plans> agreed_;    // of live operations, for buffers that all ranks reach

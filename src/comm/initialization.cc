@@ -286,6 +286,22 @@ void Communicator::share_buffers(bool of_captured) {
   // Each buffer would be mapped by each rank of the other processes: of a thousand ranks, beyond
   // what a process may map (vm.max_map_count). Equal on all ranks.
   constexpr int kMostSharing = 256;
+  const auto tell_of = [this](Question question) {
+    return [this, question](int peer, std::span<const std::byte> message) {
+      Writer writer;
+      writer.u8(static_cast<uint8_t>(question));
+      writer.raw(message);
+      tell(peer, writer);
+    };
+  };
+  const auto agree_on_plans = [&](bool reached) {
+    agreement_ = std::make_unique<PlanAgreement>(rank(), nranks(), reached, abort_,
+                                                 tell_of(Question::Plans));
+  };
+  // In one process all memory is reached but what the driver keeps to a device; virtual GPUs have
+  // none of that.
+  if (!maps_any && reach_.is_whole && machine_.kind() == gpu::Kind::Cuda)
+    agree_on_plans(/*reached=*/true);
   if (!maps_any || nranks() > kMostSharing) return;
   imports_ = std::make_unique<registry::BufferImports>(machine_, device());
   exports_ = std::make_shared<BufferExports>(
@@ -309,15 +325,7 @@ void Communicator::share_buffers(bool of_captured) {
           .most_kept = static_cast<size_t>(parameters::buffer_cache()),
           .abort = &abort_});
   if (!of_captured || !reach_.has_whole_windows) return;
-  const auto tell_of = [this](Question question) {
-    return [this, question](int peer, std::span<const std::byte> message) {
-      Writer writer;
-      writer.u8(static_cast<uint8_t>(question));
-      writer.raw(message);
-      tell(peer, writer);
-    };
-  };
-  agreement_ = std::make_unique<PlanAgreement>(rank(), nranks(), abort_, tell_of(Question::Plans));
+  agree_on_plans(/*reached=*/false);
   message_agreement_ = std::make_unique<MessageAgreement>(
       rank(), kinds_of_messages(rank(), *member_, reach_), abort_, tell_of(Question::MessagePlans));
 }
@@ -327,7 +335,7 @@ void Communicator::make_operations(const planner::Settings& settings) {
       std::make_unique<OperationQueue>(machine_, device(), rank(), settings, endpoint_.get(),
                                        control_.words(), log_.get(), configuration_.graphs_mix);
   if (exports_ != nullptr) operations_->open_buffers(*exports_);
-  if (agreement_ != nullptr) operations_->plan_for_reach(*agreement_);
+  if (agreement_ != nullptr) operations_->plan_by(*agreement_);
   if (message_agreement_ != nullptr) operations_->plan_messages_by(*message_agreement_);
   start_tuning(settings);
   if (tuning_ != nullptr) operations_->tune(*tuning_);

@@ -1,6 +1,7 @@
 #include "comm/plan_agreement.h"
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <limits>
 
@@ -22,7 +23,7 @@ constexpr std::chrono::milliseconds kLook{5};  // at the abort, while a decision
 Bytes PlanAgreement::Message::encode() const {
   Writer writer;
   writer.u8(static_cast<uint8_t>(kind));
-  writer.u8(yes ? 1 : 0);
+  writer.u32(kinds);
   writer.u64(number);
   writer.u64(collective);
   return std::move(writer).take();
@@ -36,54 +37,72 @@ Result<PlanAgreement::Message> PlanAgreement::Message::decode(std::span<const st
   const uint8_t kind = reader.u8();
   if (kind > static_cast<uint8_t>(Kind::Decision)) reader.reject("no message about plans");
   message.kind = static_cast<Kind>(kind);
-  message.yes = reader.u8() != 0;
+  message.kinds = reader.u32();
   message.number = reader.u64();
   message.collective = reader.u64();
   TRY(reader.finish());
   return message;
 }
 
-PlanAgreement::PlanAgreement(int rank, int nranks, const Abort& abort, Tell tell)
-    : rank_(rank), nranks_(nranks), abort_(abort), tell_(std::move(tell)), next_change_(kNever) {
-  leader_.wishes.resize(static_cast<size_t>(nranks));
+PlanAgreement::PlanAgreement(int rank, int nranks, bool reached, const Abort& abort, Tell tell)
+    : rank_(rank),
+      nranks_(nranks),
+      abort_(abort),
+      tell_(std::move(tell)),
+      for_reach_(reached ? ~Kinds{0} : 0),
+      wish_{.for_reach = for_reach_, .number = 0},
+      histories_(kKinds, ReachHistory(reached)),
+      next_change_(kNever) {
+  leader_.wishes.assign(static_cast<size_t>(nranks), wish_);
+  leader_.decided = for_reach_;
 }
 
-Result<bool> PlanAgreement::begin(size_t collectives) {
+Result<PlanAgreement::Kinds> PlanAgreement::begin(size_t collectives) {
   begun_ = launched_ + collectives;
   begun_seen_.store(begun_, std::memory_order_seq_cst);
-  if (launched_ < next_change_.load(std::memory_order_seq_cst)) return is_for_reach_;
+  if (launched_ < next_change_.load(std::memory_order_seq_cst)) return for_reach_;
   return pass_changes(launched_);
 }
 
-Result<bool> PlanAgreement::pass_changes(uint64_t first) {
+Result<PlanAgreement::Kinds> PlanAgreement::pass_changes(uint64_t first) {
   std::unique_lock lock(mutex_);
   while (!changes_.empty() && changes_.front().from <= first) {
     const Change change = changes_.front();
     if (change.is_decided) {
-      is_for_reach_ = change.is_for_reach;
+      if (rank_ == 0) tell_of(change);
+      for_reach_ = change.for_reach;
       changes_.pop_front();
       publish_next_change();
-      if (rank_ == 0)
-        LOG(Info, Tuning, "from collective {} on, plans are those for {}", change.from,
-            is_for_reach_ ? "buffers that all ranks reach" : "slots");
       continue;
     }
     if (abort_.raised()) return abort_.reason();
     decided_.wait_for(lock, kLook);
   }
-  return is_for_reach_;
+  return for_reach_;
+}
+
+void PlanAgreement::tell_of(const Change& change) const {
+  const Kinds gained = change.for_reach & ~for_reach_;
+  const Kinds lost = for_reach_ & ~change.for_reach;
+  if (gained != 0)
+    LOG(Info, Tuning,
+        "from collective {} on, plans are those for buffers that all ranks reach: of {} kinds more",
+        change.from, std::popcount(gained));
+  if (lost != 0)
+    LOG(Info, Tuning, "from collective {} on, plans are those for slots: of {} kinds more",
+        change.from, std::popcount(lost));
 }
 
 void PlanAgreement::publish_next_change() {
   next_change_.store(changes_.empty() ? kNever : changes_.front().from, std::memory_order_seq_cst);
 }
 
-void PlanAgreement::note_use(const ReachHistory::Use& use) {
-  history_.note(use);
-  const bool wish = history_.wishes_reach();
-  if (wish == wish_.is_for_reach) return;
-  wish_ = {.is_for_reach = wish, .number = wish_.number + 1};
-  deliver({{0, {.kind = Kind::Wish, .yes = wish, .number = wish_.number}}});
+void PlanAgreement::note_use(Kinds kind, const ReachHistory::Use& use) {
+  ReachHistory& history = histories_[static_cast<size_t>(std::countr_zero(kind))];
+  history.note(use);
+  if (history.wishes_reach() == ((wish_.for_reach & kind) != 0)) return;
+  wish_ = {.for_reach = wish_.for_reach ^ kind, .number = wish_.number + 1};
+  deliver({{0, {.kind = Kind::Wish, .kinds = wish_.for_reach, .number = wish_.number}}});
 }
 
 Status PlanAgreement::note(int from, std::span<const std::byte> bytes) {
@@ -119,14 +138,14 @@ Status PlanAgreement::take(int from, const Message& message, Outbox& outbox) {
 void PlanAgreement::take_wish(int from, const Message& message, Outbox& outbox) {
   Wish& wish = leader_.wishes[static_cast<size_t>(from)];
   if (message.number <= wish.number) return;  // one that a later one has overtaken
-  wish = {.is_for_reach = message.yes, .number = message.number};
+  wish = {.for_reach = message.kinds, .number = message.number};
   propose(outbox);
 }
 
 void PlanAgreement::take_proposal(const Message& message, Outbox& outbox) {
   Change& change = changes_.emplace_back(Change{.proposal = message.number,
                                                 .from = message.collective,
-                                                .is_for_reach = message.yes,
+                                                .for_reach = message.kinds,
                                                 .is_decided = false});
   // Where it comes too late: from the next collective on that this rank has not begun. begin() may
   // overtake this until it sees the change; then it waits for mutex_.
@@ -161,25 +180,26 @@ Status PlanAgreement::take_answer(int from, const Message& message, Outbox& outb
   if (--proposed->answers_missing > 0) return {};
   tell_all({.kind = Kind::Decision, .number = proposed->number, .collective = leader_.last_change},
            outbox);
-  leader_.decided = proposed->is_for_reach;
+  leader_.decided = proposed->for_reach;
   proposed.reset();
   propose(outbox);
   return {};
 }
 
-// For reach when all wish it; for slots as soon as one does.
+// A kind is for reach when all wish it, and for slots as soon as one does.
 void PlanAgreement::propose(Outbox& outbox) {
-  const bool wanted = std::ranges::all_of(leader_.wishes, &Wish::is_for_reach);
+  Kinds wanted = ~Kinds{0};
+  for (const Wish& wish : leader_.wishes) wanted &= wish.for_reach;
   if (leader_.proposed || wanted == leader_.decided) return;
   // Beyond the last one that was decided, and what this rank has begun.
   leader_.last_change =
       std::max(leader_.last_change, begun_seen_.load(std::memory_order_seq_cst)) + kMargin;
   leader_.proposed = Proposed{.number = ++leader_.proposals,
-                              .is_for_reach = wanted,
+                              .for_reach = wanted,
                               .answered = std::vector<bool>(static_cast<size_t>(nranks_)),
                               .answers_missing = nranks_};
   tell_all({.kind = Kind::Proposal,
-            .yes = wanted,
+            .kinds = wanted,
             .number = leader_.proposals,
             .collective = leader_.last_change},
            outbox);

@@ -12,6 +12,9 @@ namespace niccolite::comm {
 
 class ReachHistory {
  public:
+  /// `wishes_reach`: what is wished before anything is known.
+  explicit ReachHistory(bool wishes_reach = false) : wishes_reach_(wishes_reach) {}
+
   /// What became of a buffer that was offered to peers; of several in one launch the greatest.
   struct Use {
     enum Kind : uint8_t { Reached, Awaited, Missed } kind = Reached;
@@ -55,11 +58,11 @@ class ReachHistory {
     uint32_t uses = 0;
   };
 
-  bool wishes_reach_ = false;
+  bool wishes_reach_;
   uint32_t uses_ = 0;  // the last 32, the newest in bit 0: missed
   uint32_t reached_in_row_ = 0;
   uint32_t enough_in_row_ = kEnoughInRow;
-  std::array<Awaited, 16> awaited_{};
+  std::array<Awaited, 8> awaited_{};
   size_t oldest_ = 0;
 };
 

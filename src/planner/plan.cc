@@ -99,6 +99,12 @@ bool Planner::plan_for_reach(Of of) {
   return true;
 }
 
+void Planner::plan_for_slots() {
+  if (!settings_.reaches_users) return;
+  settings_.reaches_users = false;
+  choices_.clear();
+}
+
 Settings Planner::settings_of_message(bool goes_direct) const {
   Settings settings = settings_;
   settings.reaches_users = messages_reach_ || goes_direct;

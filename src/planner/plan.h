@@ -80,6 +80,8 @@ class Planner {
   void decide_by(Decide decide) { decide_ = std::move(decide); }
 
   enum class Of : uint8_t { Collectives, CollectivesAndMessages };
+  /// From now on plans of collectives are those for buffers that ranks do not reach.
+  void plan_for_slots();
   /// From now on plans are those for buffers that all ranks reach (Settings::reaches_users), over
   /// the connections that there are. False when they are already.
   bool plan_for_reach(Of of);

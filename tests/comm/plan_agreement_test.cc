@@ -16,20 +16,24 @@
 namespace niccolite::comm {
 namespace {
 
+using Kinds = PlanAgreement::Kinds;
+constexpr Kinds kUsual = PlanAgreement::kind_of(5);
+constexpr Kinds kOther = PlanAgreement::kind_of(6);
+
 class World : public Post<PlanAgreement> {
  public:
-  explicit World(int nranks)
-      : Post(nranks, [nranks](int rank, const Abort& abort, auto tell) {
-          return std::make_unique<PlanAgreement>(rank, nranks, abort, tell);
+  explicit World(int nranks, bool reached = false)
+      : Post(nranks, [nranks, reached](int rank, const Abort& abort, auto tell) {
+          return std::make_unique<PlanAgreement>(rank, nranks, reached, abort, tell);
         }) {}
 
   /// One collective by itself, whose buffers are reached, or not; or uses none that are offered.
-  bool run(int of, std::optional<bool> is_reached = std::nullopt) {
-    const Result<bool> is_for_reach = rank(of).begin(1);
-    EXPECT_TRUE(is_for_reach.is_ok());
-    if (is_reached) rank(of).note_use(use_if(*is_reached));
+  bool run(int of, std::optional<bool> is_reached = std::nullopt, Kinds kind = kUsual) {
+    const Result<Kinds> for_reach = rank(of).begin(1);
+    EXPECT_TRUE(for_reach.is_ok());
+    if (is_reached) rank(of).note_use(kind, use_if(*is_reached));
     rank(of).launched();
-    return is_for_reach.is_ok() && is_for_reach.value();
+    return for_reach.is_ok() && (for_reach.value() & kind) != 0;
   }
   void run_all(int collectives, std::optional<bool> is_reached) {
     for (int i = 0; i < collectives; ++i)
@@ -67,6 +71,33 @@ TEST(PlanAgreement, StaysWhileOneRanksBuffersAreNotReached) {
     for (int of = 0; of < 3; ++of) EXPECT_FALSE(world.run(of, of != 2));
     world.deliver_all();
   }
+}
+
+TEST(PlanAgreement, OfOneProcessIsForReachUntilABufferIsNotReached) {
+  World world(2, /*reached=*/true);
+  for (int i = 0; i < 50; ++i)
+    for (int of = 0; of < 2; ++of) EXPECT_TRUE(world.run(of, i > 10));
+  for (int i = 0; i < 20; ++i)
+    for (int of = 0; of < 2; ++of) world.run(of, of == 0);
+  world.deliver_all();
+  EXPECT_LE(world.count_until(false), kSoon);
+  for (int of = 0; of < 2; ++of) EXPECT_TRUE(world.run(of, std::nullopt, kOther));
+}
+
+TEST(PlanAgreement, IsOfEachKindByItself) {
+  World world(2);
+  for (int i = 0; i < 20; ++i) {
+    for (int of = 0; of < 2; ++of) world.run(of, true);
+    for (int of = 0; of < 2; ++of) world.run(of, of == 0, kOther);
+  }
+  world.deliver_all();
+  EXPECT_LE(world.count_until(true), kSoon);
+  for (int of = 0; of < 2; ++of) EXPECT_FALSE(world.run(of, std::nullopt, kOther));
+  for (int i = 0; i < 300; ++i) {  // what one kind loses, the other keeps
+    for (int of = 0; of < 2; ++of) world.run(of, false, kOther);
+    world.deliver_all();
+  }
+  for (int of = 0; of < 2; ++of) EXPECT_TRUE(world.run(of));
 }
 
 TEST(PlanAgreement, ChangesBackWhenBuffersAreNotReachedAnyMore) {
@@ -150,7 +181,7 @@ TEST(PlanAgreement, AnAbortEndsTheWaitForADecision) {
   world.deliver_one(random);
   std::thread waits([&] {
     for (int i = 0; i < 1000; ++i) {
-      const Result<bool> begun = world.rank(0).begin(1);
+      const Result<Kinds> begun = world.rank(0).begin(1);
       if (!begun.is_ok()) {
         EXPECT_NE(begun.status().message().find("enough"), std::string::npos);
         return;
@@ -167,16 +198,16 @@ TEST(PlanAgreement, RefusesWhatARankMustNotSay) {
   World world(2);
   world.run_all(20, true);  // of rank 1: a wish
   EXPECT_FALSE(world.rank(0).note(1, {}).is_ok());
-  const Bytes unknown(18, std::byte{9});
+  const Bytes unknown(21, std::byte{9});
   EXPECT_FALSE(world.rank(0).note(1, unknown).is_ok());
-  Bytes answer(18);
+  Bytes answer(21);
   answer[0] = std::byte{2};
   EXPECT_FALSE(world.rank(0).note(1, answer).is_ok()) << "to a proposal that there was not";
   EXPECT_FALSE(world.rank(1).note(0, answer).is_ok()) << "rank 1 proposes nothing";
-  Bytes proposal(18);
+  Bytes proposal(21);
   proposal[0] = std::byte{1};
   EXPECT_FALSE(world.rank(0).note(1, proposal).is_ok()) << "rank 1 is not rank 0";
-  Bytes decision(18);
+  Bytes decision(21);
   decision[0] = std::byte{3};
   EXPECT_FALSE(world.rank(1).note(0, decision).is_ok()) << "on a proposal that there was not";
 }
@@ -190,21 +221,22 @@ TEST(PlanAgreement, OfManyThreadsIsOneForEveryCollective) {
   constexpr uint64_t kMostAhead = 300;  // of the slowest rank, as streams allow
   std::atomic<int> running{kRanks};
   std::array<std::atomic<uint64_t>, kRanks> progress{};
-  std::vector<std::map<uint64_t, bool>> plans(kRanks);  // by rank: changes
+  std::vector<std::map<uint64_t, Kinds>> plans(kRanks);  // by rank: changes
   std::vector<std::thread> threads;
   for (int rank = 0; rank < kRanks; ++rank)
     threads.emplace_back([&, rank] {
       std::mt19937 sizes(5);  // groups are the same on all ranks
       std::mt19937 luck(static_cast<uint32_t>(100 + rank));
-      bool last = false;
+      Kinds last = 0;
       for (uint64_t at = 0; at < kCollectives;) {
         const uint64_t size = 1 + sizes() % 5;
-        const Result<bool> begun = world.rank(rank).begin(size);
+        const Result<Kinds> begun = world.rank(rank).begin(size);
         ASSERT_TRUE(begun.is_ok());
         if (begun.value() != last) plans[static_cast<size_t>(rank)].emplace(at, begun.value());
         last = begun.value();
         const bool is_bad_time = at / 2'000 % 3 == 2;
-        world.rank(rank).note_use(use_if(!is_bad_time || luck() % 4 != 0));
+        const Kinds kind = size % 2 == 0 ? kOther : kUsual;
+        world.rank(rank).note_use(kind, use_if(!is_bad_time || luck() % 4 != 0));
         world.rank(rank).launched();
         if (luck() % 4 == 0) world.deliver_one(luck);  // also where the post gets no core
         at += size;
