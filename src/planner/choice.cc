@@ -1,6 +1,7 @@
 #include "planner/choice.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 
 #include "planner/channel_counts.h"
@@ -26,10 +27,21 @@ double weight_of_ctas(double microseconds, int nranks) {
   return nranks == 2 ? std::min(1.0, microseconds / kLong) : 1;
 }
 
+/// The price of a variant whose buffers should be reached and are not, as at their first uses. None
+/// if buffers are not expected to be reached, and for words and lines, which never go direct.
+std::optional<Price> price_through_slots(Settings settings, const Variant& variant) {
+  if (settings.machine != gpu::Kind::Cuda || !settings.reaches_users ||
+      !publishes_chunks(variant.protocol))
+    return std::nullopt;
+  settings.reaches_users = false;
+  return Price::of(settings, *variant.algorithm, variant.protocol);
+}
+
 }  // namespace
 
 std::vector<Choice> forms_of(const Settings& settings, const Workload& work, Variant variant) {
   const Price price = Price::of(settings, *variant.algorithm, variant.protocol);
+  const std::optional<Price> through_slots = price_through_slots(settings, variant);
   const int possible = most_parts(variant.protocol);
   const int least = std::clamp(settings.chunk_parts, 1, possible);
   const bool publishes = publishes_chunks(variant.protocol);
@@ -43,7 +55,10 @@ std::vector<Choice> forms_of(const Settings& settings, const Workload& work, Var
       const size_t chunk = chunk_bytes(settings, work.collective, variant);
       // Data that fit a smaller chunk are not cut by it.
       if (variant.parts > least && work.bytes <= chunk) break;
-      forms.push_back({variant, price.time_of(settings, work, variant)});
+      Choice& form = forms.emplace_back(Choice{variant, price.time_of(settings, work, variant)});
+      if (through_slots)
+        form.lost_in_slots =
+            std::max(0.0, through_slots->time_of(settings, work, variant) - form.microseconds);
     }
   }
   return forms;
@@ -93,9 +108,14 @@ std::vector<Choice> candidates(const Settings& settings, Collective collective, 
 
 double length_of(const Choice& choice, int nranks) {
   constexpr double kOfTwiceAsMany = 0.05;
+  // The part of launches that go through slots although their buffers should be reached: peers map
+  // a buffer during its first uses. Among choices that are nearly as fast, it favours the choice
+  // that loses least in slots.
+  constexpr double kInSlots = 0.03;
   const int more = std::max(0, choice.channels - kUsualCtas);
   const double weight = weight_of_ctas(choice.microseconds, nranks);
-  return choice.microseconds * (1 + kOfTwiceAsMany * weight * more / kUsualCtas);
+  return choice.microseconds * (1 + kOfTwiceAsMany * weight * more / kUsualCtas) +
+         kInSlots * choice.lost_in_slots;
 }
 
 double longest_acceptable(std::span<const Choice> choices, CtaPolicy policy, int nranks) {

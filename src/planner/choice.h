@@ -11,7 +11,8 @@
 namespace niccolite::planner {
 
 struct Choice : Variant {
-  double microseconds = 0;  // predicted
+  double microseconds = 0;   // predicted
+  double lost_in_slots = 0;  // microseconds more where buffers are not reached that should be
 };
 
 /// What there is of one algorithm and protocol: its forms by channels and chunks, or why there are
