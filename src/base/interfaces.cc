@@ -107,15 +107,13 @@ std::vector<Interface> select_interfaces(const std::vector<Interface>& present,
   for (const Interface& interface : present)
     if (usable(interface, family) && filter.accepts(interface.name))
       candidates.push_back(interface);
-  std::stable_sort(candidates.begin(), candidates.end(),
-                   [](const Interface& a, const Interface& b) {
-                     return a.address.is_link_local() < b.address.is_link_local();
-                   });
-  if (filter.empty())
-    std::stable_sort(
-        candidates.begin(), candidates.end(), [&](const Interface& a, const Interface& b) {
-          return automatic_order(a, request.reaches) < automatic_order(b, request.reaches);
-        });
+  const auto sort_by = [&](auto&& key) {
+    std::stable_sort(candidates.begin(), candidates.end(),
+                     [&](const Interface& a, const Interface& b) { return key(a) < key(b); });
+  };
+  sort_by([](const Interface& of) { return of.address.is_link_local(); });
+  if (!filter.names_wanted())
+    sort_by([&](const Interface& of) { return automatic_order(of, request.reaches); });
   std::vector<Interface> selected;
   for (Interface& candidate : candidates) {
     const bool known = std::any_of(selected.begin(), selected.end(), [&](const Interface& other) {
@@ -129,7 +127,7 @@ std::vector<Interface> select_interfaces(const std::vector<Interface>& present,
 std::vector<Interface> select_rails(const std::vector<Interface>& present,
                                     const InterfaceRequest& request) {
   std::vector<Interface> selected = select_interfaces(present, request);
-  if (selected.empty() || !InterfaceFilter(request.filter).empty()) return selected;
+  if (selected.empty() || InterfaceFilter(request.filter).names_wanted()) return selected;
   const int best = automatic_order(selected.front(), {});
   std::erase_if(selected,
                 [&](const Interface& interface) { return automatic_order(interface, {}) != best; });

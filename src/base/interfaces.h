@@ -24,8 +24,8 @@ struct Interface {
 class InterfaceFilter {
  public:
   explicit InterfaceFilter(std::string_view text);
-  /// True when nothing was asked for: every name is accepted.
-  bool empty() const { return names_.empty(); }
+  /// Does it name the interfaces to be used? Otherwise it only excludes some, or none.
+  bool names_wanted() const { return !names_.empty() && !excludes_; }
   bool accepts(std::string_view name) const;
 
  private:
@@ -47,13 +47,15 @@ int family_from(std::string_view text);
 Result<std::vector<Interface>> list_interfaces();
 
 /// Those of `present` that `request` accepts, best first, each name once, at most kMaxInterfaces.
-/// Running interfaces only; without a filter: ib*, the subnet of `reaches`, others, docker*, lo*,
-/// virbr*; link-local addresses after all others of a name.
+/// Running interfaces only, in the system's order where a filter names them. Without one, also
+/// where some are excluded: ib*, the subnet of `reaches`, others, docker*, lo*, virbr*. Link-local
+/// addresses come after all others.
 std::vector<Interface> select_interfaces(const std::vector<Interface>& present,
                                          const InterfaceRequest& request);
 
-/// Those over which data go, as select_interfaces() orders them: all, where there is a filter;
-/// without one, those of the first name's kind: ib*, others, docker*, lo*, or virbr*.
+/// The interfaces over which data go, as select_interfaces() orders them: all that a filter names.
+/// Without one, also where some are excluded, the interfaces of the first name's kind: ib*, others,
+/// docker*, lo*, or virbr*.
 std::vector<Interface> select_rails(const std::vector<Interface>& present,
                                     const InterfaceRequest& request);
 

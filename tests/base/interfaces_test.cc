@@ -72,8 +72,9 @@ TEST(Interfaces, AreSelectedByFilterFamilyAndOrder) {
       {"eth1", "", "", {"eth1", "eth10"}},
       {"=eth1", "", "", {"eth1"}},
       {"=eth1,docker0", "", "", {"docker0", "eth1"}},
-      {"^eth,ib", "", "", {"lo", "virbr0", "docker0", "v6only"}},
-      {"^=eth1,lo", "", "", {"virbr0", "docker0", "eth0", "eth10", "ib0", "v6only"}},
+      {"^docker0", "", "", {"ib0", "eth0", "eth1", "eth10", "v6only", "lo", "virbr0"}},
+      {"^eth,ib", "", "", {"v6only", "docker0", "lo", "virbr0"}},
+      {"^=eth1,lo", "", "10.0.2.7", {"ib0", "eth10", "eth0", "v6only", "docker0", "virbr0"}},
       {"eth0", "AF_INET", "", {"eth0"}},
       {"eth2", "", "", {}},
       {"wlan", "", "", {}},
@@ -122,6 +123,8 @@ TEST(Interfaces, ThatCarryDataAreAllOfTheFilterOrOfTheBestKind) {
   };
   EXPECT_THAT(rails(machine(), "", ""), testing::ElementsAre("ib0"));
   EXPECT_THAT(rails(machine(), "=docker0,eth1", ""), testing::ElementsAre("docker0", "eth1"));
+  EXPECT_THAT(rails(machine(), "^ib,v6", "AF_INET"), testing::ElementsAre("eth0", "eth1", "eth10"));
+  EXPECT_THAT(rails(machine(), "^ib,v6,eth", ""), testing::ElementsAre("docker0"));
   std::vector<Interface> without_ib = machine();
   std::erase_if(without_ib, [](const Interface& one) { return one.name == "ib0"; });
   EXPECT_THAT(rails(without_ib, "", "AF_INET"), testing::ElementsAre("eth0", "eth1", "eth10"));

@@ -38,13 +38,14 @@ Result<std::vector<Interface>> find_rails(const Address& used) {
       select_rails(present, {.filter = filter,
                              .family = used.family() == AF_INET6 ? "AF_INET6" : "AF_INET",
                              .reaches = {}});
+  const bool are_named = InterfaceFilter(filter).names_wanted();
   const auto is_used = [&](const Interface& rail) { return rail.address == used.with_port(0); };
-  if (rails.empty() || (filter.empty() && std::ranges::none_of(rails, is_used))) {
+  if (rails.empty() || (!are_named && std::ranges::none_of(rails, is_used))) {
     const auto found = std::ranges::find_if(present, is_used);
     if (found != present.end()) return std::vector<Interface>{*found};
     return std::vector<Interface>{{.name = "", .address = used.with_port(0), .netmask = {}}};
   }
-  if (!filter.empty() || rails.size() == 1) return rails;
+  if (are_named || rails.size() == 1) return rails;
   std::vector<int> speeds;
   for (const Interface& rail : rails) speeds.push_back(link_speed(rail.name));
   return fast_rails(rails, speeds, used.with_port(0));
