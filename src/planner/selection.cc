@@ -20,6 +20,14 @@ constexpr std::string_view kFunctions[] = {"broadcast",     "reduce",    "allgat
                                            "reducescatter", "allreduce", "alltoall",
                                            "gather",        "scatter",   "sendrecv"};
 
+/// The tokens that select something, for people.
+std::string names_of(std::span<const Token> tokens) {
+  std::string names;
+  for (const Token& token : tokens)
+    if (token.bits != 0) names += (names.empty() ? "" : ", ") + token.name;
+  return names;
+}
+
 }  // namespace
 
 std::vector<std::string_view> split(std::string_view text, char separator) {
@@ -82,6 +90,7 @@ Result<uint32_t> parse_selection(std::string_view variable, std::string_view tex
   bool first = true;
   const std::string plain = lower(text);
   for (std::string_view group : split(plain, ';')) {
+    if (group.empty()) continue;
     bool applies = true;
     if (const size_t colon = group.find(':'); colon != std::string_view::npos) {
       const std::string_view named = group.substr(0, colon);
@@ -98,7 +107,10 @@ Result<uint32_t> parse_selection(std::string_view variable, std::string_view tex
     const bool inverted = group.starts_with('^');
     if (inverted) group.remove_prefix(1);
     uint32_t named = 0;
+    bool names_any = false;
     for (const std::string_view name : split(group, ',')) {
+      if (name.empty()) continue;
+      names_any = true;
       const auto found = std::find_if(tokens.begin(), tokens.end(),
                                       [&](const Token& token) { return token.name == name; });
       if (found != tokens.end()) {
@@ -106,11 +118,11 @@ Result<uint32_t> parse_selection(std::string_view variable, std::string_view tex
       } else if (std::find(foreign.begin(), foreign.end(), name) == foreign.end()) {
         return Status::invalid_usage(
             "{} names '{}', which is neither an algorithm nor a protocol of NCCL or of this "
-            "library",
-            variable, name);
+            "library. For {} it may name {}",
+            variable, name, function, names_of(tokens));
       }
     }
-    if (!applies) continue;
+    if (!applies || !names_any) continue;
     allowed = inverted ? all & ~named : named;
   }
   return allowed;

@@ -1,7 +1,7 @@
 // The syntax of NCCL_ALGO and NCCL_PROTO:
 //   value = group *( ";" group )      group = [ function ":" ] [ "^" ] token *( "," token )
 // Names ignore case. A group without function (only the first may be one) sets the default for all
-// functions.
+// functions. Empty tokens and groups are skipped.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ std::vector<Token> protocol_tokens();
 
 /// The bits of what `function` may use: of all tokens for an empty `text`.
 /// Names in `foreign` are NCCL's too: accepted, and select nothing here.
-/// Errors: InvalidUsage naming `variable` and the unknown token or function.
+/// Errors: InvalidUsage naming `variable`, the unknown token or function, and what may be named.
 Result<uint32_t> parse_selection(std::string_view variable, std::string_view text,
                                  std::string_view function, std::span<const Token> tokens,
                                  std::span<const std::string_view> foreign);

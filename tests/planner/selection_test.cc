@@ -40,6 +40,13 @@ TEST(Selection, FollowsTheSyntaxOfNcclAlgo) {
       {"tree;allreduce:ring", kRing},
       {"ring;broadcast:^tree", kRing},
       {"ring;AllReduce:^ring,one_shot", kTwoShot},
+      {"ring,", kRing},
+      {",ring,,one_shot", kRing | kOneShot},
+      {"allreduce:ring;", kRing},
+      {"ring;;broadcast:tree;", kRing},
+      {";;", kAll},
+      {"^", kAll},
+      {"allreduce:", kAll},
   };
   for (const auto& c : cases) {
     const auto got = parse(c.text);
@@ -52,9 +59,11 @@ TEST(Selection, NamesWhatItDoesNotKnow) {
   const struct {
     const char* text;
     const char* culprit;
-  } cases[] = {{"rong", "'rong'"},           {"ring,", "''"},
-               {"CollNet", "'collnet'"},     {"collect:ring", "'collect'"},
-               {"ring;tree", "first group"}, {"^", "''"}};
+  } cases[] = {{"rong", "'rong'"},
+               {"rong", "ring, one_shot, two_shot, two_shot_plain, two_shot_workers"},
+               {"CollNet", "'collnet'"},
+               {"collect:ring", "'collect'"},
+               {"ring;tree", "first group"}};
   for (const auto& c : cases) {
     const auto got = parse(c.text);
     ASSERT_FALSE(got.is_ok()) << c.text;
