@@ -66,7 +66,8 @@ class Plugin final : public Profiler {
     origin_ = fmt::format("{} ({}, ncclProfiler_v{})", name, library_->file(), V);
   }
   ~Plugin() override {
-    if (!is_initialized_ || table_.finalize == nullptr) return;
+    // Plug-ins that are switched off leave their context null, and expect no end of it.
+    if (!is_initialized_ || context_ == nullptr || table_.finalize == nullptr) return;
     guard("finalize", [&] { return table_.finalize(context_); });
   }
 

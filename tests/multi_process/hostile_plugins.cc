@@ -35,7 +35,7 @@ struct Event {
 int init(void** context) {
   if (does("init fails")) return 3;
   if (does("init throws")) throw std::runtime_error("init");
-  *context = context;
+  *context = does("no context") ? nullptr : context;
   return 0;
 }
 // The mask stands at another place before version 5.

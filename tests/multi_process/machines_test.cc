@@ -267,6 +267,19 @@ TEST_P(Machines, APluginCarriesEveryOperationByWords) {
   for (Process& process : running) EXPECT_EQ(process.wait(seconds(240)), 0) << process.output();
 }
 
+// As NVIDIA's plug-in for SHARP does.
+TEST_P(Machines, APluginThatCompletesItsTableInInitServes) {
+  std::vector<Process> running = run("reduce", {make_id()},
+                                     {{"NCCL_NET_PLUGIN", plugin("LATE")},
+                                      {"NCCL_NET", "unix"},
+                                      {"NCCL_DEBUG", "INFO"},
+                                      {"NCCL_DEBUG_SUBSYS", "ALL"}});
+  for (Process& process : running) {
+    EXPECT_EQ(process.wait(), 0) << process.output();
+    EXPECT_THAT(process.output(), HasSubstr("via NET/Unix/0"));
+  }
+}
+
 TEST_P(Machines, APluginOfTheNameThatIsAskedForServes) {
   std::vector<Process> running =
       run("reduce", {make_id()},

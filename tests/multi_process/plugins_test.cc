@@ -350,7 +350,8 @@ TEST(ProfilerPlugin, OneThatMisbehavesCostsOneLineAndNothingElse) {
         Misdeed{"start gives nothing", ""}, Misdeed{"stop fails", "stopEvent failed with result 3"},
         Misdeed{"stop throws", "stopEvent threw an exception"},
         Misdeed{"record throws", "recordEventState threw an exception"},
-        Misdeed{"finalize throws", "finalize threw an exception"}, Misdeed{"mask lies", ""}}) {
+        Misdeed{"finalize throws", "finalize threw an exception"}, Misdeed{"mask lies", ""},
+        Misdeed{"no context", ""}}) {
     SCOPED_TRACE(misdeed.what);
     Process process("profiled", {},
                     {{"NCCL_PROFILER_PLUGIN", plugin("libnccl-profiler-hostile6")},
@@ -358,6 +359,8 @@ TEST(ProfilerPlugin, OneThatMisbehavesCostsOneLineAndNothingElse) {
                      {"NCCL_DEBUG", "WARN"}});
     EXPECT_EQ(process.wait(), 0) << process.output();
     EXPECT_THAT(process.output(), HasSubstr("RIGHT"));
+    const bool has_end = process.output().find("FINALIZED") != std::string::npos;
+    EXPECT_TRUE(!has_end || misdeed.what != "no context") << process.output();
     const size_t warnings = count_of(process.output(), "NCCL WARN");
     if (misdeed.said.empty()) {
       EXPECT_EQ(warnings, 0u) << process.output();

@@ -44,8 +44,10 @@ class Plugin final : public Network {
   static Result<std::shared_ptr<Network>> open(std::shared_ptr<PluginLibrary> library,
                                                const abi::Table<V>& table, const Wish& wish) {
     std::shared_ptr<Plugin> plugin(new Plugin(std::move(library), table, wish));
-    TRY(plugin->check_table());
+    TRY(plugin->check_start());
     TRY(plugin->init());
+    // Some plug-ins complete their table there.
+    TRY(plugin->check_table());
     TRY(plugin->inspect());
     return std::shared_ptr<Network>(std::move(plugin));
   }
@@ -168,10 +170,12 @@ class Plugin final : public Network {
                   static_cast<int>(result));
   }
 
-  Status check_table() const {
+  Status check_start() const {
     if (name_.empty()) return broken("its table has no name");
+    return table_.init == nullptr ? broken("its table has no init") : Status();
+  }
+  Status check_table() const {
     const std::pair<const char*, bool> members[] = {
-        {"init", table_.init != nullptr},
         {"devices", table_.devices != nullptr},
         {"getProperties", table_.get_properties != nullptr},
         {"listen", table_.listen != nullptr},
