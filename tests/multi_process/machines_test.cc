@@ -254,6 +254,14 @@ std::string plugin(const std::string& what) {
   return std::string(NET_PLUGINS) + "/libnccl-net-" + what + ".so";
 }
 
+/// All end well, and the log of each names the plug-in of the example.
+void expect_the_plugin_serves(std::vector<Process>& running) {
+  for (Process& process : running) {
+    EXPECT_EQ(process.wait(), 0) << process.output();
+    EXPECT_THAT(process.output(), HasSubstr("via NET/Unix/0"));
+  }
+}
+
 TEST_P(Machines, APluginCarriesEveryOperation) {
   std::vector<Process> running =
       run("perform", {make_id(), make_id()}, {{"NCCL_NET_PLUGIN", plugin("NOTHING")}});
@@ -274,10 +282,7 @@ TEST_P(Machines, APluginThatCompletesItsTableInInitServes) {
                                       {"NCCL_NET", "unix"},
                                       {"NCCL_DEBUG", "INFO"},
                                       {"NCCL_DEBUG_SUBSYS", "ALL"}});
-  for (Process& process : running) {
-    EXPECT_EQ(process.wait(), 0) << process.output();
-    EXPECT_THAT(process.output(), HasSubstr("via NET/Unix/0"));
-  }
+  expect_the_plugin_serves(running);
 }
 
 TEST_P(Machines, APluginOfTheNameThatIsAskedForServes) {
@@ -287,11 +292,8 @@ TEST_P(Machines, APluginOfTheNameThatIsAskedForServes) {
            {"NCCL_NET", "unix"},
            {"NCCL_DEBUG", "INFO"},
            {"NCCL_DEBUG_SUBSYS", "ALL"}});
-  for (Process& process : running) {
-    EXPECT_EQ(process.wait(), 0) << process.output();
-    EXPECT_THAT(process.output(), HasSubstr("via NET/Unix/0"));
-    EXPECT_THAT(process.output(), Not(HasSubstr("via NET/Socket")));
-  }
+  expect_the_plugin_serves(running);
+  for (Process& process : running) EXPECT_THAT(process.output(), Not(HasSubstr("via NET/Socket")));
 }
 
 /// What the plug-in of the example has been asked to register: so far, and what of it it still has.
@@ -350,10 +352,7 @@ TEST(NetworkPlugin, IsFoundByItsShortName) {
                                            {"LD_LIBRARY_PATH", NET_PLUGINS},
                                            {"NCCL_DEBUG", "INFO"},
                                            {"NCCL_DEBUG_SUBSYS", "ALL"}}));
-  for (Process& process : running) {
-    EXPECT_EQ(process.wait(), 0) << process.output();
-    EXPECT_THAT(process.output(), HasSubstr("via NET/Unix/0"));
-  }
+  expect_the_plugin_serves(running);
 }
 
 struct Lie {

@@ -10,6 +10,7 @@ import time
 
 import torch
 import torch.distributed as dist
+from torch_timing import timed
 
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 DEVICE = torch.device("cuda", RANK)
@@ -57,21 +58,6 @@ def report(name, rounds, wrong):
     dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
     if RANK == 0:
         print("TIME " + json.dumps({"name": name, "us": round(statistics.median(slowest.tolist()), 2), "wrong": wrong}), flush=True)
-
-
-def timed(call, repeats, rounds=5):
-    """Microseconds of one call in each round, the host's work included."""
-    found = []
-    for _ in range(rounds):
-        torch.cuda.synchronize()
-        dist.barrier()
-        torch.cuda.synchronize()
-        begin = time.perf_counter()
-        for _ in range(repeats):
-            call()
-        torch.cuda.synchronize()
-        found.append((time.perf_counter() - begin) / repeats * 1e6)
-    return found
 
 
 def one_by_one():

@@ -5,10 +5,10 @@ line `TIME {"name": ..., "us": ...}` for each."""
 import gc
 import json
 import os
-import time
 
 import torch
 import torch.distributed as dist
+from torch_timing import timed as rounds_of
 
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 DEVICE = torch.device("cuda", RANK)
@@ -24,17 +24,7 @@ def timed(name, call, repeats=20, rounds=5):
     buffers are known to the peers by then, which takes some dozens of calls."""
     for _ in range(100):
         call()
-    found = []
-    for _ in range(rounds):
-        torch.cuda.synchronize()
-        dist.barrier()
-        torch.cuda.synchronize()
-        begin = time.perf_counter()
-        for _ in range(repeats):
-            call()
-        torch.cuda.synchronize()
-        found.append((time.perf_counter() - begin) / repeats * 1e6)
-    slowest = torch.tensor(found, device=DEVICE)
+    slowest = torch.tensor(rounds_of(call, repeats, rounds), device=DEVICE)
     dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
     least = slowest.min().item()
     if RANK == 0:
