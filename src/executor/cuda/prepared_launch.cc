@@ -28,16 +28,9 @@ class OpenMemory {
  public:
   OpenMemory(CudaMachine& machine, int device) : machine_(machine), device_(device) {}
 
-  /// One after the other, the pieces of memory that the buffer lies in.
   bool holds(const void* buffer, uint64_t bytes) {
-    const auto* at = static_cast<const std::byte*>(buffer);
-    const std::byte* const end = at + std::max<uint64_t>(bytes, 1);
-    while (at < end) {
-      const std::span<const std::byte> memory = around(at);
-      if (memory.empty()) return false;
-      at = memory.data() + memory.size();
-    }
-    return true;
+    return gpu::cuda::lies_in_pieces(buffer, bytes,
+                                     [&](const std::byte* at) { return around(at); });
   }
 
  private:

@@ -189,6 +189,21 @@ class CudaMachine final : public Machine {
   std::atomic<bool> has_noted_closed_{false};
 };
 
+/// Does `bytes` at `pointer` lie in pieces of memory that are found one after the other?
+/// `around(at)`: the piece that `at` lies in; empty: none. With 0 bytes the first piece counts
+/// alone.
+template <typename Around>
+bool lies_in_pieces(const void* pointer, uint64_t bytes, Around&& around) {
+  const auto* at = static_cast<const std::byte*>(pointer);
+  const std::byte* const end = at + bytes;
+  do {
+    const std::span<const std::byte> piece = around(at);
+    if (piece.empty()) return false;
+    at = piece.data() + piece.size();
+  } while (at < end);
+  return true;
+}
+
 inline CuPointer as_pointer(const void* address) { return std::bit_cast<uintptr_t>(address); }
 inline void* as_address(CuPointer pointer) { return std::bit_cast<void*>(uintptr_t{pointer}); }
 inline CuStream as_stream(StreamHandle stream) { return static_cast<CuStream>(stream); }

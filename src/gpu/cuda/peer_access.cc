@@ -146,14 +146,9 @@ std::optional<std::span<const std::byte>> CudaMachine::open_around(int ordinal,
 }
 
 bool CudaMachine::is_open(int ordinal, const void* pointer, size_t bytes) {
-  const auto* at = static_cast<const std::byte*>(pointer);
-  const std::byte* const end = at + bytes;
-  do {
-    const auto memory = open_around(ordinal, at);
-    if (!memory) return false;
-    at = memory->data() + memory->size();
-  } while (at < end);
-  return true;
+  return lies_in_pieces(pointer, bytes, [&](const std::byte* at) {
+    return open_around(ordinal, at).value_or(std::span<const std::byte>());
+  });
 }
 
 }  // namespace niccolite::gpu::cuda
