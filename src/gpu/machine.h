@@ -112,6 +112,8 @@ NICCOLITE_GPU_OWNER(Graph, release_graph)  // an instantiated (executable) graph
 NICCOLITE_GPU_OWNER(Physical, release_physical)
 // Addresses kept for mappings; what is mapped there goes with them.
 NICCOLITE_GPU_OWNER(Reservation, release_reservation)
+// A memory pool of another process, from which allocations can be opened.
+NICCOLITE_GPU_OWNER(PoolImport, release_pool_import)
 #undef NICCOLITE_GPU_OWNER
 
 /// Device memory, an imported mapping of another process's device memory, or page-locked host
@@ -189,12 +191,23 @@ class Machine {
   /// exporter's Memory::bytes().
   virtual Result<Memory> import_memory(int device, Fd fd, size_t bytes) = 0;
   /// A name for the whole allocation that `pointer` lies in, by which other processes of the same
-  /// user can map it. CudaError: it is none of cudaMalloc.
+  /// user can map it. CudaError: it is neither of cudaMalloc nor of an exportable memory pool.
   virtual Result<AllocationName> name_allocation(const void* pointer) = 0;
-  /// Maps what another process has named, `bytes` long, for kernels of `device`, at the beginning
-  /// of the allocation. Whoever frees it, its memory is there as long as a mapping is (CUDA).
-  /// Giving the mapping back may wait for all kernels of `device`.
-  virtual Result<Memory> open_allocation(int device, const AllocationName& name, size_t bytes) = 0;
+  /// Maps an allocation that another process has named, `bytes` long, for kernels of `device`, at
+  /// the beginning of the allocation. `pool`: the import of its memory pool, which has to outlive
+  /// the mapping; null: it is of cudaMalloc. Whoever frees it, its memory is there as long as a
+  /// mapping is (CUDA). Giving the mapping back may wait for all kernels of `device`.
+  virtual Result<Memory> open_allocation(int device, const AllocationName& name, size_t bytes,
+                                         const PoolImport* pool) = 0;
+  /// Identifies the memory pool that the memory at `pointer` was allocated from; null: none. A pool
+  /// that is made after another's end may have its identity.
+  virtual const void* pool_of(const void* pointer) = 0;
+  /// A descriptor by which another process of this machine can import the memory pool that the
+  /// memory at `pointer` was allocated from. CudaError: the pool was not made to be exported.
+  virtual Result<Fd> export_pool(const void* pointer) = 0;
+  /// Allocations of the pool can be opened for kernels of `device`. May take 20 ms; waits for no
+  /// kernel.
+  virtual Result<PoolImport> import_pool(int device, Fd fd) = 0;
   /// Gives what `memory`, which is shareable or an import, holds back to its device; its addresses
   /// stay taken, but nothing may use them until the memory is resumed or given back. An import lets
   /// go of the exporter's memory.
@@ -325,11 +338,13 @@ class Machine {
   friend class Graph;
   friend class Physical;
   friend class Reservation;
+  friend class PoolImport;
   virtual Status release_memory(void* handle) = 0;
   virtual Status release_stream(void* handle) = 0;
   virtual Status release_event(void* handle) = 0;
   virtual Status release_graph(void* handle) = 0;
   virtual Status release_physical(void* handle) = 0;
+  virtual Status release_pool_import(void* handle) = 0;
   virtual Status release_reservation(void* handle) = 0;
 };
 

@@ -30,6 +30,10 @@ void Physical::reset() {
   if (void* handle = std::exchange(handle_, nullptr)) report(machine_->release_physical(handle));
 }
 
+void PoolImport::reset() {
+  if (void* handle = std::exchange(handle_, nullptr)) report(machine_->release_pool_import(handle));
+}
+
 void Reservation::reset() {
   if (void* handle = std::exchange(handle_, nullptr)) report(machine_->release_reservation(handle));
 }

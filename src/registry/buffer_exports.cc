@@ -221,18 +221,22 @@ void BufferExports::forget_covered(const BufferExport& by) {
 }
 
 Status BufferExports::collect(const gpu::PointerInfo& info, const void* pointer, size_t bytes,
-                              BufferExport& into) const {
+                              BufferExport& into) {
+  into.pool_ = TRY(pool_of(pointer));
   into.base_ = static_cast<const std::byte*>(info.base);
   into.id_ = info.id;
   const auto* const end = static_cast<const std::byte*>(pointer) + bytes;
-  Result<gpu::Backing> first = machine_.backing_of(pointer);
-  if (!first.is_ok()) {  // of cudaMalloc, or not to be shared at all
+  std::optional<gpu::Backing> first;
+  if (into.pool_ == nullptr)
+    if (Result<gpu::Backing> found = machine_.backing_of(pointer); found.is_ok())
+      first = std::move(found).take();
+  if (!first) {  // of cudaMalloc, of a pool, or not to be shared at all
     into.bytes_ = info.bytes;
     if (end > into.base_ + into.bytes_)
       return Status::invalid_argument("{} bytes reach beyond their allocation", bytes);
     return {};
   }
-  gpu::Backing backing = std::move(first).take();
+  gpu::Backing backing = *std::move(first);
   into.base_ = static_cast<const std::byte*>(backing.base);  // of one mapping of perhaps several
   for (;;) {
     if (into.pieces_.size() == MapRequest::kMostPieces)
@@ -245,9 +249,28 @@ Status BufferExports::collect(const gpu::PointerInfo& info, const void* pointer,
   }
 }
 
+// A new pool may have the identity of a destroyed one: a pool is known while memory of it is there.
+Result<std::shared_ptr<SharedPool>> BufferExports::pool_of(const void* pointer) {
+  const void* const identity = machine_.pool_of(pointer);
+  if (identity == nullptr) return std::shared_ptr<SharedPool>();
+  std::erase_if(pools_, [](const auto& known) { return known.second.expired(); });
+  std::weak_ptr<SharedPool>& known = pools_[identity];
+  const std::shared_ptr<SharedPool> pool = known.lock();
+  const bool is_there = pool != nullptr && std::ranges::any_of(by_begin_, [&](const auto& each) {
+                          return each.second->pool_ == pool && this->is_there(*each.second);
+                        });
+  if (is_there) return pool;
+  std::shared_ptr<SharedPool> made = TRY(SharedPool::create(machine_, pointer));
+  known = made;
+  return made;
+}
+
 Status BufferExports::ask(const Pointer& of) {
   MapRequest request{
-      .number = next_++, .bytes = of->bytes_, .name = {}, .address = {}, .pieces = {}};
+      .number = next_++, .bytes = of->bytes_, .name = {}, .pool = {}, .address = {}, .pieces = {}};
+  if (server_ == nullptr && (of->pool_ != nullptr || !of->pieces_.empty()))
+    server_ = TRY(transport::DescriptorServer::instance());
+  if (server_ != nullptr) request.address = server_->address();
   if (of->pieces_.empty()) {
     Result<gpu::AllocationName> name = machine_.name_allocation(of->base_);
     if (!name.is_ok()) {
@@ -255,9 +278,8 @@ Status BufferExports::ask(const Pointer& of) {
       return std::move(name).status();
     }
     request.name = *name;
+    if (of->pool_ != nullptr) request.pool = of->pool_->token();
   } else {
-    if (server_ == nullptr) server_ = TRY(transport::DescriptorServer::instance());
-    request.address = server_->address();
     for (const auto& piece : of->pieces_)
       request.pieces.push_back({piece->token(), piece->backing().bytes});
   }

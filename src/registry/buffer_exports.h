@@ -29,6 +29,7 @@
 #include "registry/kept_memory.h"
 #include "registry/registrations.h"
 #include "registry/shared_piece.h"
+#include "registry/shared_pool.h"
 #include "registry/shift_tables.h"
 #include "transport/descriptor_server.h"
 
@@ -61,8 +62,9 @@ class BufferExport {
   uint64_t number_ = 0;
   const std::byte* base_ = nullptr;
   size_t bytes_ = 0;
-  uint64_t id_ = 0;                                   // gpu::PointerInfo::id, of cudaMalloc's
+  uint64_t id_ = 0;  // gpu::PointerInfo::id, of cudaMalloc's and of a memory pool's
   std::vector<std::shared_ptr<SharedPiece>> pieces_;  // of virtual memory management's
+  std::shared_ptr<SharedPool> pool_;                  // of a memory pool's
   bool is_kept_ = false;                              // counts as kept memory
   uint64_t last_use_ = 0;                             // Housekeeper::round()
   bool is_used_live_ = false;                         // by operations outside of graphs
@@ -128,7 +130,9 @@ class BufferExports final : public Tended, public std::enable_shared_from_this<B
   Result<Pointer> begin(const void* pointer, size_t bytes, bool must, bool is_registered)
       REQUIRES(mutex_);
   Status collect(const gpu::PointerInfo& info, const void* pointer, size_t bytes,
-                 BufferExport& into) const;
+                 BufferExport& into) REQUIRES(mutex_);
+  /// Null: memory that is of no pool.
+  Result<std::shared_ptr<SharedPool>> pool_of(const void* pointer) REQUIRES(mutex_);
   Status ask(const Pointer& of) REQUIRES(mutex_);
   /// Nobody's answer is awaited any more.
   void settle(const Pointer& of) REQUIRES(mutex_);
@@ -179,7 +183,9 @@ class BufferExports final : public Tended, public std::enable_shared_from_this<B
     std::chrono::steady_clock::duration pause{};
   };
   std::map<uint64_t, Refusal> refused_ GUARDED_BY(mutex_);  // by the memory's id
-  std::set<uint64_t> used_once_ GUARDED_BY(mutex_);         // the same: plain memory, not exported
+  /// By gpu::Machine::pool_of(). Peers know a pool by its token: they import it once.
+  std::map<const void*, std::weak_ptr<SharedPool>> pools_ GUARDED_BY(mutex_);
+  std::set<uint64_t> used_once_ GUARDED_BY(mutex_);  // the same: plain memory, not exported
 };
 
 }  // namespace niccolite::registry

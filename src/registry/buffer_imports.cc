@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "registry/housekeeper.h"
+#include "transport/descriptor_server.h"
 
 namespace niccolite::registry {
 namespace {
@@ -28,7 +29,7 @@ Result<MapAnswer> BufferImports::map(int from, std::span<const std::byte> bytes)
 
 Result<uint64_t> BufferImports::map_whole(int from, std::span<const std::byte> bytes) {
   const MapRequest request = TRY(MapRequest::decode(bytes, fmt::format("rank {}", from)));
-  std::shared_ptr<Mapping> made = TRY(make(request));
+  std::shared_ptr<Mapping> made = TRY(make(from, request));
   const auto base = reinterpret_cast<uint64_t>(made->data());
   std::lock_guard lock(mutex_);
   if (!mappings_.emplace(std::pair(from, request.number), std::move(made)).second)
@@ -36,10 +37,13 @@ Result<uint64_t> BufferImports::map_whole(int from, std::span<const std::byte> b
   return base;
 }
 
-Result<std::shared_ptr<BufferImports::Mapping>> BufferImports::make(const MapRequest& request) {
+Result<std::shared_ptr<BufferImports::Mapping>> BufferImports::make(int from,
+                                                                    const MapRequest& request) {
   auto mapping = std::make_shared<Mapping>();
+  if (request.pool) mapping->pool = TRY(import_pool(from, request));
   if (request.name) {
-    mapping->allocation = TRY(machine_.open_allocation(device_, *request.name, request.bytes));
+    mapping->allocation =
+        TRY(machine_.open_allocation(device_, *request.name, request.bytes, mapping->pool.get()));
     return mapping;
   }
   const size_t granularity = TRY(machine_.mapping_granularity(device_));
@@ -47,6 +51,20 @@ Result<std::shared_ptr<BufferImports::Mapping>> BufferImports::make(const MapReq
   TRY(map_pieces(machine_, mapping->range, 0, request.address, request.pieces, {device_},
                  Deadline::after(kFetchTime)));
   return mapping;
+}
+
+Result<std::shared_ptr<gpu::PoolImport>> BufferImports::import_pool(int from,
+                                                                    const MapRequest& request) {
+  std::lock_guard lock(pools_mutex_);
+  std::erase_if(pools_, [](const auto& known) { return known.second.expired(); });
+  std::weak_ptr<gpu::PoolImport>& known = pools_[{from, *request.pool}];
+  if (std::shared_ptr<gpu::PoolImport> pool = known.lock()) return pool;
+  Fd descriptor =
+      TRY(transport::fetch_descriptor(request.address, *request.pool, Deadline::after(kFetchTime)));
+  auto made =
+      std::make_shared<gpu::PoolImport>(TRY(machine_.import_pool(device_, std::move(descriptor))));
+  known = made;
+  return made;
 }
 
 Status BufferImports::unmap(int from, std::span<const std::byte> note) {

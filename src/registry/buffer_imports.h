@@ -26,21 +26,27 @@ class BufferImports {
 
  private:
   struct Mapping {
-    gpu::Memory allocation;   // of cudaMalloc
-    gpu::AddressRange range;  // of virtual memory management
+    std::shared_ptr<gpu::PoolImport> pool;  // that `allocation` is of; outlives it
+    gpu::Memory allocation;                 // of cudaMalloc, or of a pool
+    gpu::AddressRange range;                // of virtual memory management
     std::byte* data() const {
       return allocation.valid() ? static_cast<std::byte*>(allocation.data()) : range.data;
     }
   };
   /// Where it is mapped.
   Result<uint64_t> map_whole(int from, std::span<const std::byte> request) EXCLUDES(mutex_);
-  Result<std::shared_ptr<Mapping>> make(const MapRequest& request);
+  Result<std::shared_ptr<Mapping>> make(int from, const MapRequest& request);
+  Result<std::shared_ptr<gpu::PoolImport>> import_pool(int from, const MapRequest& request)
+      EXCLUDES(pools_mutex_);
 
   gpu::Machine& machine_;
   const int device_;
   std::mutex mutex_;
   std::map<std::pair<int, uint64_t>, std::shared_ptr<Mapping>> mappings_
-      GUARDED_BY(mutex_);  // by rank and number
+      GUARDED_BY(mutex_);   // by rank and number
+  std::mutex pools_mutex_;  // held while a pool is imported, so that none is imported twice
+  std::map<std::pair<int, transport::Token>, std::weak_ptr<gpu::PoolImport>> pools_
+      GUARDED_BY(pools_mutex_);  // by rank; each lives as long as a mapping of its memory
 };
 
 }  // namespace niccolite::registry

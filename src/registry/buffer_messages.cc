@@ -6,18 +6,20 @@ namespace {
 constexpr uint64_t kMostBytes = uint64_t{1} << 44;  // more than any device has
 constexpr size_t kMostAddress = 256;
 
+enum class Kind : uint8_t { Pieces, Allocation, AllocationOfPool };
+
 }  // namespace
 
 Bytes MapRequest::encode() const {
   Writer writer;
   writer.u64(number);
   writer.u64(bytes);
-  writer.u8(name ? 1 : 0);
-  if (name) {
-    writer.raw(*name);
-    return std::move(writer).take();
-  }
-  writer.text(address);
+  const Kind kind = pool ? Kind::AllocationOfPool : name ? Kind::Allocation : Kind::Pieces;
+  writer.u8(static_cast<uint8_t>(kind));
+  if (name) writer.raw(*name);
+  if (pool) writer.raw(std::as_bytes(std::span(*pool)));
+  if (kind != Kind::Allocation) writer.text(address);
+  if (kind != Kind::Pieces) return std::move(writer).take();
   writer.u32(static_cast<uint32_t>(pieces.size()));
   for (const PieceName& piece : pieces) {
     writer.raw(std::as_bytes(std::span(piece.token)));
@@ -32,20 +34,24 @@ Result<MapRequest> MapRequest::decode(std::span<const std::byte> bytes, std::str
   request.number = reader.u64();
   request.bytes = reader.u64();
   if (request.bytes == 0 || request.bytes > kMostBytes) reader.reject("memory of no device");
-  if (reader.u8() != 0) {
+  const uint8_t kind = reader.u8();
+  if (kind > static_cast<uint8_t>(Kind::AllocationOfPool)) reader.reject("memory of no kind");
+  if (kind != static_cast<uint8_t>(Kind::Pieces)) {
     const std::span<const std::byte> name = reader.raw(sizeof(gpu::AllocationName));
     request.name.emplace();
     std::ranges::copy(name, request.name->begin());
+  }
+  if (kind == static_cast<uint8_t>(Kind::AllocationOfPool))
+    request.pool = transport::read_token(reader);
+  if (kind != static_cast<uint8_t>(Kind::Allocation)) request.address = reader.text(kMostAddress);
+  if (kind != static_cast<uint8_t>(Kind::Pieces)) {
     TRY(reader.finish());
     return request;
   }
-  request.address = reader.text(kMostAddress);
   const uint32_t pieces = reader.count(kMostPieces, sizeof(transport::Token) + sizeof(uint64_t));
   uint64_t whole = 0;
   for (uint32_t i = 0; i < pieces; ++i) {
-    PieceName piece;
-    const std::span<const std::byte> token = reader.raw(piece.token.size());
-    std::ranges::copy(token, std::as_writable_bytes(std::span(piece.token)).begin());
+    PieceName piece{.token = transport::read_token(reader)};
     piece.bytes = reader.u64();
     if (piece.bytes == 0 || piece.bytes > kMostBytes) reader.reject("a piece of no device");
     request.pieces.push_back(piece);

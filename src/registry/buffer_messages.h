@@ -19,9 +19,10 @@ struct MapRequest {
 
   uint64_t number = 0;  // of the export; its owner uses none twice
   uint64_t bytes = 0;
-  std::optional<gpu::AllocationName> name;  // of an allocation of cudaMalloc
-  std::string address;                      // of the owner's descriptor server, for pieces
-  std::vector<PieceName> pieces;            // one behind the other
+  std::optional<gpu::AllocationName> name;  // of an allocation of cudaMalloc, or of a memory pool
+  std::optional<transport::Token> pool;     // that pool
+  std::string address;            // of the owner's descriptor server, for a pool and for pieces
+  std::vector<PieceName> pieces;  // one behind the other
 
   Bytes encode() const;
   static Result<MapRequest> decode(std::span<const std::byte> bytes, std::string_view origin);

@@ -10,13 +10,6 @@ constexpr uint32_t kMagic = 0x77696e64;
 constexpr uint64_t kStrideUnit = uint64_t{1} << 32;
 constexpr uint64_t kMostPartBytes = uint64_t{1} << 44;  // a rank's: more than any device has
 
-transport::Token read_token(Reader& reader) {
-  transport::Token token{};
-  const std::span<const std::byte> bytes = reader.raw(token.size());
-  for (size_t i = 0; i < bytes.size(); ++i) token[i] = static_cast<uint8_t>(bytes[i]);
-  return token;
-}
-
 }  // namespace
 
 uint64_t WindowPart::mapped_bytes() const {
@@ -52,7 +45,7 @@ Result<WindowPart> WindowPart::decode(std::span<const std::byte> bytes, std::str
   if (reader.u32() != kMagic) reader.reject("no window: is the rank in another call?");
   WindowPart part;
   part.number = reader.u64();
-  part.name = read_token(reader);
+  part.name = transport::read_token(reader);
   part.address = reader.text(256);
   part.is_enabled = reader.u8() != 0;
   const uint8_t code = reader.u8();
@@ -66,7 +59,7 @@ Result<WindowPart> WindowPart::decode(std::span<const std::byte> bytes, std::str
   const uint32_t pieces = reader.count(kMostPieces, sizeof(transport::Token) + sizeof(uint64_t));
   for (uint32_t i = 0; i < pieces; ++i) {
     PieceName piece;
-    piece.token = read_token(reader);
+    piece.token = transport::read_token(reader);
     piece.bytes = reader.u64();
     part.pieces.push_back(piece);
     if (piece.bytes > kMostPartBytes || part.mapped_bytes() > kMostPartBytes)

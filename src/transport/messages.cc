@@ -15,13 +15,6 @@ void write_token(Writer& writer, const Token& token) {
   writer.raw(std::as_bytes(std::span(token)));
 }
 
-Token read_token(Reader& reader) {
-  Token token{};
-  const auto bytes = reader.raw(token.size());
-  for (size_t i = 0; i < bytes.size(); ++i) token[i] = static_cast<uint8_t>(bytes[i]);
-  return token;
-}
-
 void write_proxies(Writer& writer, const std::vector<std::vector<Address>>& proxies) {
   writer.u32(static_cast<uint32_t>(proxies.size()));
   for (const std::vector<Address>& proxy : proxies) {

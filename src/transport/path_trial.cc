@@ -53,8 +53,7 @@ struct TrialBuffer {
     Reader reader(bytes, origin);
     TrialBuffer place;
     place.address = reader.text(256);
-    const std::span<const std::byte> token = reader.raw(place.token.size());
-    for (size_t i = 0; i < token.size(); ++i) place.token[i] = static_cast<uint8_t>(token[i]);
+    place.token = read_token(reader);
     place.bytes = reader.u64();
     TRY(reader.finish());
     return place;

@@ -2,9 +2,11 @@
 
 #include <sys/random.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <map>
 #include <mutex>
+#include <span>
 
 #include "base/thread_annotations.h"
 
@@ -28,6 +30,12 @@ Result<Token> draw_token() {
   Token token;
   if (getrandom(token.data(), token.size(), 0) != static_cast<ssize_t>(token.size()))
     return Status::from_errno(errno, "cannot draw a random token (getrandom)");
+  return token;
+}
+
+Token read_token(Reader& reader) {
+  Token token{};
+  std::ranges::copy(reader.raw(token.size()), std::as_writable_bytes(std::span(token)).begin());
   return token;
 }
 

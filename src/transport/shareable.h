@@ -9,6 +9,7 @@
 
 #include "base/fd.h"
 #include "base/status.h"
+#include "base/wire.h"
 
 namespace niccolite::transport {
 
@@ -16,6 +17,7 @@ namespace niccolite::transport {
 using Token = std::array<uint8_t, 16>;
 
 Result<Token> draw_token();
+Token read_token(Reader& reader);
 
 class Shareable {
  public:

@@ -69,6 +69,7 @@ class BufferExportsTest : public testing::Test {
     int peer;
     Message message;
     uint64_t number;
+    Bytes bytes;
   };
   gpu::Machine& machine_ = *gpu::machine().take();
   gpu::Memory memory_ = machine_.allocate(0, kBytes, /*shareable=*/false).take();
@@ -88,7 +89,10 @@ class BufferExportsTest : public testing::Test {
                 if (peer == out_of_reach_) return false;
                 Result<uint64_t> number = MapRequest::number_in(bytes, "this rank");
                 std::lock_guard lock(mutex_);
-                told_.push_back({.peer = peer, .message = message, .number = number.value()});
+                told_.push_back({.peer = peer,
+                                 .message = message,
+                                 .number = number.value(),
+                                 .bytes = {bytes.begin(), bytes.end()}});
                 return true;
               },
           .has_left = [this](int peer) { return peer == left_; },
@@ -313,9 +317,92 @@ TEST_F(MappedExportsTest, DoNotWaitWhereAllPiecesAreGone) {
   EXPECT_EQ(marks_, 0);
 }
 
+/// Memory of pools, whose requests an importing rank really maps.
+class PooledExportsTest : public BufferExportsTest {
+ protected:
+  static gpu::virtual_::DriverCalls& calls() {
+    return static_cast<gpu::virtual_::VirtualMachine&>(*gpu::machine().take()).driver_calls();
+  }
+  static std::shared_ptr<const gpu::virtual_::MemoryPool> pool(bool is_exportable) {
+    return std::make_shared<const gpu::virtual_::MemoryPool>(
+        gpu::virtual_::MemoryPool{.device = 0, .is_exportable = is_exportable});
+  }
+  static std::byte* allocate(const std::shared_ptr<const gpu::virtual_::MemoryPool>& from) {
+    void* memory = nullptr;
+    EXPECT_EQ(calls().allocate_in_order(0, nullptr, from, kBytes, &memory),
+              gpu::virtual_::Error::None);
+    return static_cast<std::byte*>(memory);
+  }
+  void free(std::byte* memory) {
+    EXPECT_EQ(calls().free_in_order(0, nullptr, memory), gpu::virtual_::Error::None);
+    EXPECT_TRUE(machine_.synchronize_stream(0, nullptr).is_ok());
+  }
+  /// The request that peers get when this memory is used again, if they get one.
+  std::optional<MapRequest> request_for(const std::byte* memory) {
+    const size_t before = requests().size();
+    for (int use = 0; use < 2; ++use)
+      EXPECT_EQ(exports_->find(memory, kBytes, Use::Plain, Deadline::after(seconds(30))), nullptr);
+    const std::vector<Bytes> after = requests();
+    if (after.size() == before) return std::nullopt;
+    return MapRequest::decode(after.back(), "this rank").take();
+  }
+  /// Told to one peer.
+  std::vector<Bytes> requests() {
+    std::lock_guard lock(mutex_);
+    std::vector<Bytes> found;
+    for (const Told& one : told_)
+      if (one.peer == 1 && one.message == Message::Map) found.push_back(one.bytes);
+    return found;
+  }
+};
+
+TEST_F(PooledExportsTest, NameTheirPoolWhichIsImportedOnce) {
+  const auto exportable = pool(true);
+  std::byte* const first = allocate(exportable);
+  std::byte* const second = allocate(exportable);
+  const std::optional<MapRequest> of_first = request_for(first);
+  const std::optional<MapRequest> of_second = request_for(second);
+  ASSERT_TRUE(of_first && of_second);
+  ASSERT_TRUE(of_first->pool);
+  EXPECT_EQ(of_first->pool, of_second->pool);
+
+  *second = std::byte{7};
+  BufferImports imports(machine_, 0);
+  for (const MapRequest& request : {*of_first, *of_second}) {
+    Result<MapAnswer> answer = imports.map(1, request.encode());
+    ASSERT_TRUE(answer.is_ok()) << answer.status().message();
+    ASSERT_NE(answer->base, 0u);
+    if (request.number == of_second->number) {
+      EXPECT_EQ(*reinterpret_cast<std::byte*>(answer->base), std::byte{7});
+    }
+  }
+  free(first);
+  free(second);
+}
+
+// Another pool may have the identity of one that was destroyed.
+TEST_F(PooledExportsTest, NameAnotherPoolOnceAllMemoryIsFreed) {
+  const auto exportable = pool(true);
+  std::byte* memory = allocate(exportable);
+  const std::optional<MapRequest> before = request_for(memory);
+  free(memory);
+  memory = allocate(exportable);
+  const std::optional<MapRequest> after = request_for(memory);
+  ASSERT_TRUE(before && after);
+  EXPECT_NE(before->pool, after->pool);
+  free(memory);
+}
+
+TEST_F(PooledExportsTest, LeaveMemoryThatItsPoolDoesNotExport) {
+  std::byte* const memory = allocate(pool(false));
+  EXPECT_FALSE(request_for(memory));
+  free(memory);
+}
+
 TEST(BufferImports, AnswerARequestOfWhichTheyUnderstandTheNumberAlone) {
   BufferImports imports(*gpu::machine().take(), 0);
-  MapRequest request{.number = 8, .bytes = kBytes, .name = {}, .address = "@", .pieces = {}};
+  MapRequest request{
+      .number = 8, .bytes = kBytes, .name = {}, .pool = {}, .address = "@", .pieces = {}};
   request.pieces.push_back({.token = {}, .bytes = kBytes + 1});
   Result<MapAnswer> answer = imports.map(1, request.encode());
   ASSERT_TRUE(answer.is_ok()) << answer.status().message();

@@ -5,25 +5,20 @@
 // one by one, by the names that cudaIpcGetMemHandle gives them.
 #include "vcuda/driver/pool.h"
 
-#include <fcntl.h>
-#include <fmt/core.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <charconv>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <set>
-#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/fd.h"
 #include "vcuda/driver/context.h"
 
 struct CUmemPoolHandle_st {
-  int device = 0;
-  bool is_exportable = false;
+  std::shared_ptr<const niccolite::gpu::virtual_::MemoryPool> pool;
   bool is_import = false;
   unsigned long long release_threshold = 0;
 };
@@ -33,9 +28,14 @@ namespace {
 using namespace vcuda::driver;  // NOLINT(google-build-using-namespace)
 using niccolite::Fd;
 using niccolite::gpu::virtual_::DriverCalls;
+using niccolite::gpu::virtual_::MemoryPool;
 
 constexpr int kPinned = 1, kOnDevice = 1, kFileDescriptor = 1;
-constexpr std::string_view kFileName = "virtual-gpu-pool-";  // and the device's number
+
+CUmemoryPool make_pool(int device, bool is_exportable) {
+  return new CUmemPoolHandle_st{.pool = std::make_shared<const MemoryPool>(
+                                    MemoryPool{.device = device, .is_exportable = is_exportable})};
+}
 
 struct Pools {
   std::mutex mutex;
@@ -52,7 +52,7 @@ struct Pools {
   CUmemoryPool default_of(int device) {
     std::lock_guard lock(mutex);
     return place(defaults, device) == nullptr
-               ? place(defaults, device) = new CUmemPoolHandle_st{.device = device}
+               ? place(defaults, device) = make_pool(device, /*is_exportable=*/false)
                : place(defaults, device);
   }
   CUmemoryPool current_of(int device) {
@@ -82,20 +82,6 @@ bool is_device(int device) {
   return cudaGetDeviceCount(&count) == cudaSuccess && device >= 0 && device < count;
 }
 
-/// -1: the file is no pool's.
-int device_of_file(int descriptor) {
-  char target[64] = "";
-  const ssize_t length =
-      readlink(fmt::format("/proc/self/fd/{}", descriptor).c_str(), target, sizeof target);
-  const std::string prefix = fmt::format("/memfd:{}", kFileName);
-  std::string_view name(target, static_cast<size_t>(std::max<ssize_t>(length, 0)));
-  if (!name.starts_with(prefix)) return -1;
-  name.remove_prefix(prefix.size());
-  int device = -1;
-  std::from_chars(name.data(), name.data() + name.size(), device);
-  return device;
-}
-
 CUresult allocate(CUdeviceptr* address, size_t bytes, CUmemoryPool wanted, CUstream stream) {
   return in_stream(stream, [&](int device, DriverCalls& calls) -> CUresult {
     if (address == nullptr) return kInvalidValue;
@@ -105,8 +91,8 @@ CUresult allocate(CUdeviceptr* address, size_t bytes, CUmemoryPool wanted, CUstr
     *address = 0;
     if (bytes == 0) return kSuccess;
     void* pointer = nullptr;
-    const auto result = static_cast<CUresult>(
-        calls.allocate_in_order(device, stream, pool->device, bytes, &pointer));
+    const auto result =
+        static_cast<CUresult>(calls.allocate_in_order(device, stream, pool->pool, bytes, &pointer));
     if (result != kSuccess) return result;
     *address = reinterpret_cast<CUdeviceptr>(pointer);
     std::lock_guard lock(pools.mutex);
@@ -136,7 +122,7 @@ CUmemoryPool pool_of(CUdeviceptr base) {
   const auto found = pools.of_allocation.find(base);
   return found == pools.of_allocation.end() ? nullptr : found->second;
 }
-bool is_exportable(CUmemoryPool pool) { return pool != nullptr && pool->is_exportable; }
+bool is_exportable(CUmemoryPool pool) { return pool != nullptr && pool->pool->is_exportable; }
 bool forget_allocation(CUdeviceptr base) {
   Pools& pools = Pools::instance();
   std::lock_guard lock(pools.mutex);
@@ -162,7 +148,8 @@ CUresult cuDeviceGetMemPool(CUmemoryPool* pool, CUdevice device) {
 }
 CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool) {
   Pools& pools = Pools::instance();
-  if (!pools.is_known(pool) || pool->device != device || pool->is_import) return kInvalidValue;
+  if (!pools.is_known(pool) || pool->pool->device != device || pool->is_import)
+    return kInvalidValue;
   std::lock_guard lock(pools.mutex);
   Pools::place(pools.chosen, device) = pool;
   return kSuccess;
@@ -174,8 +161,7 @@ CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properties) {
   if (properties->location.type != kOnDevice || (properties->handleTypes & ~kFileDescriptor) != 0)
     return kNotSupported;
   if (!is_device(properties->location.id)) return kInvalidDevice;
-  *pool = new CUmemPoolHandle_st{.device = properties->location.id,
-                                 .is_exportable = properties->handleTypes != 0};
+  *pool = make_pool(properties->location.id, properties->handleTypes != 0);
   Pools::instance().add(*pool);
   return kSuccess;
 }
@@ -245,13 +231,14 @@ CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
 
 CUresult cuMemPoolExportToShareableHandle(void* handle, CUmemoryPool pool, int type,
                                           unsigned long long flags) {
-  if (handle == nullptr || !Pools::instance().is_known(pool) || !pool->is_exportable ||
-      type != kFileDescriptor || flags != 0)
+  if (handle == nullptr || !Pools::instance().is_known(pool) || type != kFileDescriptor ||
+      flags != 0)
     return kInvalidValue;
-  const int device = pool->device;
-  niccolite::Result<Fd> file = Fd::memfd(fmt::format("{}{}", kFileName, device).c_str(), 0);
-  if (!file.is_ok()) return kOperatingSystem;
-  const int descriptor = std::move(file).take().release();
+  Fd file;
+  const auto result =
+      static_cast<CUresult>(machine()->driver_calls().export_pool(*pool->pool, &file));
+  if (result != kSuccess) return result;
+  const int descriptor = file.release();
   std::memcpy(handle, &descriptor, sizeof descriptor);
   return kSuccess;
 }
@@ -260,10 +247,13 @@ CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool* pool, void* handle, in
                                             unsigned long long flags) {
   if (!is_initialized()) return kNotInitialized;
   if (pool == nullptr || type != kFileDescriptor || flags != 0) return kInvalidValue;
-  const int device = device_of_file(static_cast<int>(reinterpret_cast<intptr_t>(handle)));
-  if (device < 0) return kInvalidValue;
-  if (!is_device(device)) return kInvalidDevice;
-  *pool = new CUmemPoolHandle_st{.device = device, .is_import = true};
+  if (machine() == nullptr) return kNoDevice;
+  std::shared_ptr<const MemoryPool> imported;
+  const int descriptor = static_cast<int>(reinterpret_cast<intptr_t>(handle));
+  const auto result =
+      static_cast<CUresult>(machine()->driver_calls().import_pool(descriptor, &imported));
+  if (result != kSuccess) return result;
+  *pool = new CUmemPoolHandle_st{.pool = std::move(imported), .is_import = true};
   Pools::instance().add(*pool);
   return kSuccess;
 }
@@ -280,7 +270,7 @@ CUresult cuMemPoolImportPointer(CUdeviceptr* address, CUmemoryPool pool,
   Pools& pools = Pools::instance();
   if (address == nullptr || data == nullptr || !pools.is_known(pool) || !pool->is_import)
     return kInvalidValue;
-  return on_device(pool->device, [&] {
+  return on_device(pool->pool->device, [&] {
     cudaIpcMemHandle_t name;
     std::memcpy(&name, data, sizeof name);
     void* pointer = nullptr;

@@ -10,7 +10,14 @@
 namespace niccolite::gpu::cuda {
 
 struct CudaMachine::Allocation {
-  enum class Kind : unsigned char { Device, User, Opened, Host, SharedHost } kind = Kind::Device;
+  enum class Kind : unsigned char {
+    Device,
+    User,
+    Opened,
+    OpenedFromPool,
+    Host,
+    SharedHost
+  } kind = Kind::Device;
   bool shareable = false;
   void* address = nullptr;
   size_t bytes = 0;

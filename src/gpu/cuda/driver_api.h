@@ -195,6 +195,13 @@ static_assert(sizeof(CuLaunchConfig) == 56);
     (unsigned long long* flags, const CuLocation* location, CuPointer pointer))                    \
   X(cuMemPoolGetAccess, 12000, (int* flags, CuMemoryPool pool, CuLocation* location))              \
   X(cuMemPoolSetAccess, 12000, (CuMemoryPool pool, const CuAccess* access, size_t count))          \
+  X(cuMemPoolExportToShareableHandle, 12000,                                                       \
+    (void* handle, CuMemoryPool pool, int type, unsigned long long flags))                         \
+  X(cuMemPoolImportFromShareableHandle, 12000,                                                     \
+    (CuMemoryPool * pool, void* handle, int type, unsigned long long flags))                       \
+  X(cuMemPoolExportPointer, 12000, (void* name, CuPointer pointer))                                \
+  X(cuMemPoolImportPointer, 12000, (CuPointer * pointer, CuMemoryPool pool, const void* name))     \
+  X(cuMemPoolDestroy, 12000, (CuMemoryPool pool))                                                  \
   X(cuMemRetainAllocationHandle, 12000, (CuAllocation * allocation, void* address))                \
   X(cuMemExportToShareableHandle, 12000,                                                           \
     (void* handle, CuAllocation allocation, int type, unsigned long long flags))                   \

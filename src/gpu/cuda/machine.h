@@ -3,6 +3,7 @@
 //
 //   device.cc   devices and contexts      memory.cc   memory      mappings.cc   memory mapped again
 //   peer_access.cc   what devices can do in each other's memory
+//   pools.cc    memory pools that processes share
 //   stream.cc   streams and events        graph.cc    capture and graphs
 //   host_memory.cc   page-locked memory of the host
 //
@@ -78,7 +79,11 @@ class CudaMachine final : public Machine {
   Result<Fd> export_memory(const Memory& memory) override;
   Result<Memory> import_memory(int device, Fd fd, size_t bytes) override;
   Result<AllocationName> name_allocation(const void* pointer) override;
-  Result<Memory> open_allocation(int device, const AllocationName& name, size_t bytes) override;
+  Result<Memory> open_allocation(int device, const AllocationName& name, size_t bytes,
+                                 const PoolImport* pool) override;
+  const void* pool_of(const void* pointer) override;
+  Result<Fd> export_pool(const void* pointer) override;
+  Result<PoolImport> import_pool(int device, Fd fd) override;
   Status suspend_memory(const Memory& memory) override;
   Status resume_memory(const Memory& memory) override;
   Status resume_import(const Memory& memory, Fd fd) override;
@@ -144,6 +149,7 @@ class CudaMachine final : public Machine {
   Status release_event(void* handle) override;
   Status release_graph(void* handle) override;
   Status release_physical(void* handle) override;
+  Status release_pool_import(void* handle) override;
   Status release_reservation(void* handle) override;
 
  private:

@@ -154,21 +154,34 @@ Result<AllocationName> CudaMachine::name_allocation(const void* pointer) {
   const PointerInfo info = TRY(pointer_info(pointer));
   const ScopedContext scoped = TRY(enter(std::max(info.device, 0)));
   const ScopedRelaxedCapture relaxed(driver_);
+  AllocationName name{};
+  if (pool_of(pointer) != nullptr) {
+    TRY(driver_.check(driver_.cuMemPoolExportPointer(name.data(), as_pointer(info.base)),
+                      "cuMemPoolExportPointer({})", info.base));
+    return name;
+  }
   CuIpcHandle handle{};
   TRY(driver_.check(driver_.cuIpcGetMemHandle(&handle, as_pointer(info.base)),
                     "cuIpcGetMemHandle({})", info.base));
   return std::bit_cast<AllocationName>(handle);
 }
 
-Result<Memory> CudaMachine::open_allocation(int ordinal, const AllocationName& name, size_t bytes) {
+Result<Memory> CudaMachine::open_allocation(int ordinal, const AllocationName& name, size_t bytes,
+                                            const PoolImport* pool) {
   const ScopedContext scoped = TRY(enter(ordinal));
   const ScopedRelaxedCapture relaxed(driver_);
   CuPointer address = 0;
-  TRY(driver_.check(driver_.cuIpcOpenMemHandle(&address, std::bit_cast<CuIpcHandle>(name),
-                                               kCuIpcLazyEnablePeerAccess),
-                    "cuIpcOpenMemHandle({} bytes for device {})", bytes, ordinal));
-  auto* handle =
-      new Allocation{Allocation::Kind::Opened, false, as_address(address), bytes, 0, {ordinal}};
+  if (pool != nullptr) {
+    TRY(driver_.check(driver_.cuMemPoolImportPointer(
+                          &address, static_cast<CuMemoryPool>(pool->handle()), name.data()),
+                      "cuMemPoolImportPointer({} bytes for device {})", bytes, ordinal));
+  } else {
+    TRY(driver_.check(driver_.cuIpcOpenMemHandle(&address, std::bit_cast<CuIpcHandle>(name),
+                                                 kCuIpcLazyEnablePeerAccess),
+                      "cuIpcOpenMemHandle({} bytes for device {})", bytes, ordinal));
+  }
+  const auto kind = pool == nullptr ? Allocation::Kind::Opened : Allocation::Kind::OpenedFromPool;
+  auto* handle = new Allocation{kind, false, as_address(address), bytes, 0, {ordinal}};
   return Memory(this, handle, handle->address, bytes, ordinal);
 }
 
@@ -239,7 +252,8 @@ Status CudaMachine::release_memory(void* handle) {
       allocation->kind == Allocation::Kind::SharedHost)
     return release_host(*allocation);
   const CuPointer address = as_pointer(allocation->address);
-  if (allocation->kind == Allocation::Kind::User) {
+  if (allocation->kind == Allocation::Kind::User ||
+      allocation->kind == Allocation::Kind::OpenedFromPool) {
     const ScopedContext scoped = TRY(enter(allocation->devices.front()));
     return driver_.check(driver_.cuMemFree(address), "cuMemFree({} bytes)", allocation->bytes);
   }

@@ -1,8 +1,14 @@
 #include "gpu/virtual/driver.h"
 
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
 #include <chrono>
 #include <cstring>
 #include <memory>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -15,6 +21,9 @@
 
 namespace niccolite::gpu::virtual_ {
 namespace {
+
+// The name of a file that stands for a memory pool; behind it the device's number.
+constexpr std::string_view kPoolFile = "virtual-gpu-pool-";
 
 /// Is "a-b" in `pairs`, in either order? "0-1,2-3".
 bool is_said_to_tear(const std::string& pairs, int a, int b) {
@@ -103,7 +112,8 @@ class Driver final : public VirtualMachine, public DriverCalls {
     std::memcpy(bytes.data(), &name, sizeof name);
     return bytes;
   }
-  Result<Memory> open_allocation(int device, const AllocationName& name, size_t bytes) override {
+  Result<Memory> open_allocation(int device, const AllocationName& name, size_t bytes,
+                                 const PoolImport* /*pool*/) override {
     TRY(check_device("open memory", device));
     RemoteName remote;
     std::memcpy(&remote, name.data(), sizeof remote);
@@ -116,6 +126,24 @@ class Driver final : public VirtualMachine, public DriverCalls {
       return Status::cuda_error("{} bytes of another process are named, {} were expected",
                                 memory.bytes(), bytes);
     return memory;
+  }
+
+  const void* pool_of(const void* pointer) override {
+    return runtime_.memory().pool_of(pointer).get();
+  }
+  Result<Fd> export_pool(const void* pointer) override {
+    const std::shared_ptr<const MemoryPool> pool = runtime_.memory().pool_of(pointer);
+    Fd file;
+    const Error error = pool == nullptr ? Error::InvalidValue : export_pool(*pool, &file);
+    if (error != Error::None) return refused(error, "export the memory pool at {} of", pointer);
+    return file;
+  }
+  Result<PoolImport> import_pool(int device, Fd fd) override {
+    TRY(check_device("import a memory pool", device));
+    std::shared_ptr<const MemoryPool> pool;
+    const Error error = import_pool(fd.get(), &pool);
+    if (error != Error::None) return refused(error, "import memory pool {} for", fd.get(), device);
+    return PoolImport(this, new std::shared_ptr<const MemoryPool>(std::move(pool)));
   }
 
   Status suspend_memory(const Memory& memory) override {
@@ -335,13 +363,14 @@ class Driver final : public VirtualMachine, public DriverCalls {
                   .element_bytes = element_bytes};
     return runtime_.set(device, stream, set, waits);
   }
-  Error allocate_in_order(int stream_device, StreamHandle stream, int device, size_t bytes,
+  Error allocate_in_order(int stream_device, StreamHandle stream,
+                          std::shared_ptr<const MemoryPool> pool, size_t bytes,
                           void** out) override {
     CaptureInfo capture;
     TRY_VIRTUAL(runtime_.capture_info(stream_device, stream, &capture));
     if (capture.state != CaptureState::None) return Error::NotSupported;
     MemoryProperties made;
-    TRY_VIRTUAL(runtime_.memory().allocate(device, bytes, PointerKind::Device, false, &made));
+    TRY_VIRTUAL(runtime_.memory().allocate_from(std::move(pool), bytes, &made));
     *out = made.base;
     return Error::None;
   }
@@ -351,6 +380,28 @@ class Driver final : public VirtualMachine, public DriverCalls {
     if (capture.state != CaptureState::None) return Error::NotSupported;
     return runtime_.submit(stream_device, stream,
                            HostCall{[this, base] { (void)runtime_.memory().release(base); }});
+  }
+  Error export_pool(const MemoryPool& pool, Fd* out) override {
+    if (!pool.is_exportable) return Error::InvalidValue;
+    Result<Fd> file = Fd::memfd(fmt::format("{}{}", kPoolFile, pool.device).c_str(), 0);
+    if (!file.is_ok()) return Error::OperatingSystem;
+    *out = std::move(file).take();
+    return Error::None;
+  }
+  Error import_pool(int fd, std::shared_ptr<const MemoryPool>* out) override {
+    const std::string link = fmt::format("/proc/self/fd/{}", fd);
+    std::array<char, 64> target{};
+    const ssize_t length = readlink(link.c_str(), target.data(), target.size());
+    const std::string prefix = fmt::format("/memfd:{}", kPoolFile);
+    std::string_view name(target.data(), static_cast<size_t>(std::max<ssize_t>(length, 0)));
+    if (!name.starts_with(prefix)) return Error::InvalidValue;
+    name.remove_prefix(prefix.size());
+    int device = -1;
+    std::from_chars(name.data(), name.data() + name.size(), device);
+    if (device < 0) return Error::InvalidValue;
+    if (!runtime_.is_device(device)) return Error::InvalidDevice;
+    *out = std::make_shared<const MemoryPool>(MemoryPool{.device = device});
+    return Error::None;
   }
   Error wait_value(int device, StreamHandle stream, const void* address, uint64_t value,
                    size_t bytes, Comparison comparison) override {
@@ -460,6 +511,10 @@ class Driver final : public VirtualMachine, public DriverCalls {
 
   Status release_physical(void* handle) override {
     delete static_cast<PhysicalMemory*>(handle);
+    return {};
+  }
+  Status release_pool_import(void* handle) override {
+    delete static_cast<std::shared_ptr<const MemoryPool>*>(handle);
     return {};
   }
   Status release_reservation(void* handle) override {

@@ -5,9 +5,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include "gpu/machine.h"
 #include "gpu/virtual/error.h"
+#include "gpu/virtual/memory.h"
 #include "gpu/virtual/virtual_memory.h"
 
 namespace niccolite::gpu::virtual_ {
@@ -28,12 +30,17 @@ class DriverCalls {
   virtual Error fill(int device, StreamHandle stream, void* target, uint32_t value,
                      size_t element_bytes, size_t count, bool waits) = 0;
 
-  /// Memory of `device` for work of a stream, which need not be that device's. NotSupported: the
-  /// stream is capturing.
-  virtual Error allocate_in_order(int stream_device, StreamHandle stream, int device, size_t bytes,
+  /// Memory of `pool` for work of a stream, which need not be of the pool's device. NotSupported:
+  /// the stream is capturing.
+  virtual Error allocate_in_order(int stream_device, StreamHandle stream,
+                                  std::shared_ptr<const MemoryPool> pool, size_t bytes,
                                   void** out) = 0;
   /// Gives it back, or a mapping of another process's memory, after the work queued so far.
   virtual Error free_in_order(int stream_device, StreamHandle stream, void* base) = 0;
+  /// A file that says which pool. InvalidValue: the pool was not made to be exported.
+  virtual Error export_pool(const MemoryPool& pool, Fd* out) = 0;
+  /// The pool that such a file stands for. InvalidValue: it stands for none.
+  virtual Error import_pool(int fd, std::shared_ptr<const MemoryPool>* out) = 0;
 
   // ---- words of 4 or 8 bytes, in memory that GPUs know
   /// Work queued later to the stream waits until the host, or another stream, has stored such a

@@ -122,6 +122,20 @@ Error MemoryMap::allocate(int device, size_t bytes, PointerKind kind, bool share
   return error;
 }
 
+Error MemoryMap::allocate_from(std::shared_ptr<const MemoryPool> pool, size_t bytes,
+                               MemoryProperties* out) {
+  TRY_VIRTUAL(allocate(pool->device, bytes, PointerKind::Device, /*shareable=*/false, out));
+  std::unique_lock lock(mutex_);
+  entries_.at(reinterpret_cast<uintptr_t>(out->base)).pool = std::move(pool);
+  return Error::None;
+}
+
+std::shared_ptr<const MemoryPool> MemoryMap::pool_of(const void* pointer) const {
+  std::shared_lock lock(mutex_);
+  const Entry* entry = lookup(pointer);
+  return entry == nullptr ? nullptr : entry->pool;
+}
+
 Error MemoryMap::make(int device, size_t bytes, PointerKind kind, bool shareable,
                       MemoryProperties* out) {
   Entry entry;

@@ -46,6 +46,12 @@ struct MemoryProperties {
   uint64_t id = 0;  // never used again
 };
 
+/// A device to allocate on: its memory is given back at once, so that there is nothing to keep.
+struct MemoryPool {
+  int device = 0;
+  bool is_exportable = false;
+};
+
 /// Names memory to other processes of this machine and user: file `fd` of process `pid`, at
 /// `offset`. `inode` and `node` (device number) tell whether it is still that file.
 struct RemoteName {
@@ -69,6 +75,10 @@ class MemoryMap {
   /// `kind` Device or Managed, or Host with device -1. Errors: InvalidValue (0 bytes),
   /// MemoryAllocation.
   Error allocate(int device, size_t bytes, PointerKind kind, bool shareable, MemoryProperties* out);
+  /// Device memory of a pool.
+  Error allocate_from(std::shared_ptr<const MemoryPool> pool, size_t bytes, MemoryProperties* out);
+  /// The pool of the memory that `pointer` lies in; null: it is of none.
+  std::shared_ptr<const MemoryPool> pool_of(const void* pointer) const;
   /// `device` -1: host memory. `loses_stores`: what is stored there, nobody else sees (PathFault).
   Error import(int device, Fd fd, size_t bytes, size_t offset, MemoryProperties* out,
                bool loses_stores = false);
@@ -124,6 +134,7 @@ class MemoryMap {
     std::shared_ptr<const Fd> backing;  // of one that a program mapped
     bool is_readable = true;
     bool is_writable = true;
+    std::shared_ptr<const MemoryPool> pool;
   };
   const Entry* lookup(const void* pointer) const REQUIRES(mutex_);
   /// The shareable memory or import that begins there; null: none.
