@@ -12,6 +12,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -264,10 +265,10 @@ class Machine {
   /// Memory that another process exported, `bytes` long.
   virtual Result<Backing> import_physical(int device, Fd fd, size_t bytes) = 0;
   virtual Result<AddressRange> reserve_addresses(int device, size_t bytes, size_t alignment) = 0;
-  /// Maps all of `memory` at `offset` of `range`, for loads and stores by `devices`, of which there
-  /// is at least one. The mapping keeps the memory alive.
-  virtual Status map_physical(const AddressRange& range, size_t offset, const Backing& memory,
-                              const std::vector<int>& devices) = 0;
+  /// Maps `pieces`, one behind the other, from `offset` of `range` on, for loads and stores by
+  /// `devices`, of which there is at least one. The mapping keeps the memory alive.
+  virtual Status map_physical(const AddressRange& range, size_t offset,
+                              std::span<const Backing> pieces, const std::vector<int>& devices) = 0;
 
   // ---- streams and events
   virtual Result<Stream> create_stream(

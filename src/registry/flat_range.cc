@@ -66,7 +66,7 @@ Status FlatRange::map_part(gpu::Machine& machine, const Source& source, int rank
     const auto mine =
         std::dynamic_pointer_cast<SharedPiece>(transport::Shareable::find(piece.token));
     if (mine == nullptr) return Status::remote_error("it was taken back meanwhile");
-    TRY(machine.map_physical(range_, offset, mine->backing(), devices));
+    TRY(machine.map_physical(range_, offset, {&mine->backing(), 1}, devices));
     offset += piece.bytes;
   }
   return {};

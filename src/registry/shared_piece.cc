@@ -30,14 +30,13 @@ bool are_mapped(gpu::Machine& machine, std::span<const std::shared_ptr<SharedPie
 Status map_pieces(gpu::Machine& machine, const gpu::AddressRange& range, uint64_t offset,
                   const std::string& address, std::span<const PieceName> pieces,
                   const std::vector<int>& devices, const Deadline& deadline) {
+  std::vector<gpu::Backing> imports;
   for (const PieceName& piece : pieces) {
     Fd descriptor = TRY(transport::fetch_descriptor(address, piece.token, deadline));
-    const gpu::Backing import =
-        TRY(machine.import_physical(devices.front(), std::move(descriptor), piece.bytes));
-    TRY(machine.map_physical(range, offset, import, devices));
-    offset += piece.bytes;
+    imports.push_back(
+        TRY(machine.import_physical(devices.front(), std::move(descriptor), piece.bytes)));
   }
-  return {};
+  return machine.map_physical(range, offset, imports, devices);
 }
 
 }  // namespace niccolite::registry

@@ -233,10 +233,10 @@ TEST_P(Gpu, MemoryIsMappedAgainWhereTheCallerWants) {
     EXPECT_EQ(first.base, one.data());
     EXPECT_EQ(first.bytes, one.bytes());
     EXPECT_EQ(second.bytes, 3 * unit);
-    ASSERT_OK(machine->map_physical(range, unit, first, {0}));
-    ASSERT_OK(machine->map_physical(range, 5 * unit, second, {0}));
-    EXPECT_EQ(machine->map_physical(range, 7 * unit, second, {0}).code(), Code::CudaError);
-    EXPECT_EQ(machine->map_physical(range, unit, first, {0}).code(), Code::CudaError);
+    ASSERT_OK(machine->map_physical(range, unit, {&first, 1}, {0}));
+    ASSERT_OK(machine->map_physical(range, 5 * unit, {&second, 1}, {0}));
+    EXPECT_EQ(machine->map_physical(range, 7 * unit, {&second, 1}, {0}).code(), Code::CudaError);
+    EXPECT_EQ(machine->map_physical(range, unit, {&first, 1}, {0}).code(), Code::CudaError);
   }
   EXPECT_EQ(read(range.data + unit, kWords / 8), pattern(1, kWords / 8));
   write(range.data + 5 * unit, pattern(2, kWords / 8));
@@ -248,6 +248,31 @@ TEST_P(Gpu, MemoryIsMappedAgainWhereTheCallerWants) {
   std::byte* const gone = range.data + unit;
   range = {};
   EXPECT_EQ(must(machine->pointer_info(gone)).kind, PointerKind::Unknown);
+}
+
+TEST_P(Gpu, PiecesAreMappedOneBehindTheOther) {
+  const size_t unit = must(machine->mapping_granularity(0));
+  const Memory one = must(machine->allocate(0, 2 * unit, /*shareable=*/true));
+  const Memory two = must(machine->allocate(0, unit, /*shareable=*/true));
+  const AddressRange range = must(machine->reserve_addresses(0, 4 * unit, unit));
+  {
+    std::vector<Backing> pieces;
+    pieces.push_back(must(machine->backing_of(one.data())));
+    pieces.push_back(must(machine->backing_of(two.data())));
+    EXPECT_EQ(machine->map_physical(range, 2 * unit, pieces, {0}).code(), Code::CudaError);
+  }
+  // A mapping that could not be made as a whole goes with its range.
+  const AddressRange again = must(machine->reserve_addresses(0, 4 * unit, unit));
+  {
+    std::vector<Backing> pieces;
+    pieces.push_back(must(machine->backing_of(one.data())));
+    pieces.push_back(must(machine->backing_of(two.data())));
+    ASSERT_OK(machine->map_physical(again, unit, pieces, {0}));
+  }
+  write(again.data + unit, pattern(3, kWords / 8));
+  write(again.data + 3 * unit, pattern(4, kWords / 8));
+  EXPECT_EQ(read(one.data(), kWords / 8), pattern(3, kWords / 8));
+  EXPECT_EQ(read(two.data(), kWords / 8), pattern(4, kWords / 8));
 }
 
 TEST_P(Gpu, PlainMemoryIsNotMappedAgain) {
@@ -281,7 +306,7 @@ TEST_P(Gpu, AnExportIsMappedWhereTheCallerWants) {
   Backing import = must(
       machine->import_physical(0, must(machine->export_physical(original.memory)), original.bytes));
   AddressRange range = must(machine->reserve_addresses(0, original.bytes + unit, unit));
-  ASSERT_OK(machine->map_physical(range, unit, import, {0}));
+  ASSERT_OK(machine->map_physical(range, unit, {&import, 1}, {0}));
   EXPECT_EQ(read(range.data + unit, kWords), pattern(9, kWords));
 }
 

@@ -109,7 +109,7 @@ class CudaMachine final : public Machine {
   Result<Fd> export_physical(const Physical& memory) override;
   Result<Backing> import_physical(int device, Fd fd, size_t bytes) override;
   Result<AddressRange> reserve_addresses(int device, size_t bytes, size_t alignment) override;
-  Status map_physical(const AddressRange& range, size_t offset, const Backing& memory,
+  Status map_physical(const AddressRange& range, size_t offset, std::span<const Backing> pieces,
                       const std::vector<int>& devices) override;
 
   Result<Stream> create_stream(int device) override;

@@ -140,21 +140,26 @@ Result<AddressRange> CudaMachine::reserve_addresses(int ordinal, size_t bytes, s
                       bytes};
 }
 
-Status CudaMachine::map_physical(const AddressRange& range, size_t offset, const Backing& memory,
-                                 const std::vector<int>& devices) {
+// Access is given to all pieces at once: each call for it takes half a millisecond.
+Status CudaMachine::map_physical(const AddressRange& range, size_t offset,
+                                 std::span<const Backing> pieces, const std::vector<int>& devices) {
   auto* reservation = static_cast<AddressReservation*>(range.reservation.handle());
-  if (offset > range.bytes || memory.bytes > range.bytes - offset) {
-    return Status::cuda_error("{} bytes at {} reach beyond a reservation of {} bytes", memory.bytes,
-                              offset, range.bytes);
-  }
   const ScopedContext scoped = TRY(enter(devices.front()));
   const ScopedRelaxedCapture relaxed(driver_);
-  const CuPointer address = reservation->address + offset;
-  TRY(driver_.check(
-      driver_.cuMemMap(address, memory.bytes, 0, physical_of(memory.memory)->allocation, 0),
-      "cuMemMap({} bytes)", memory.bytes));
-  reservation->mapped.emplace_back(address, memory.bytes);
-  return allow_access(address, memory.bytes, devices);
+  size_t end = offset;
+  for (const Backing& piece : pieces) {
+    if (end > range.bytes || piece.bytes > range.bytes - end) {
+      return Status::cuda_error("{} bytes at {} reach beyond a reservation of {} bytes",
+                                piece.bytes, end, range.bytes);
+    }
+    const CuPointer address = reservation->address + end;
+    TRY(driver_.check(
+        driver_.cuMemMap(address, piece.bytes, 0, physical_of(piece.memory)->allocation, 0),
+        "cuMemMap({} bytes)", piece.bytes));
+    reservation->mapped.emplace_back(address, piece.bytes);
+    end += piece.bytes;
+  }
+  return allow_access(reservation->address + offset, end - offset, devices);
 }
 
 Status CudaMachine::release_physical(void* handle) {

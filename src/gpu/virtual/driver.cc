@@ -260,12 +260,16 @@ class Driver final : public VirtualMachine, public DriverCalls {
     std::byte* const base = made->base();
     return AddressRange{Reservation(this, made.release()), base, bytes};
   }
-  Status map_physical(const AddressRange& range, size_t offset, const Backing& memory,
+  Status map_physical(const AddressRange& range, size_t offset, std::span<const Backing> pieces,
                       const std::vector<int>& devices) override {
-    const Error error = reservation_of(range.reservation)
-                            ->map_memory(offset, *physical_of(memory.memory), devices.front());
-    if (error == Error::None) return {};
-    return refused(error, "map {} bytes again for", memory.bytes, devices.front());
+    for (const Backing& piece : pieces) {
+      const Error error = reservation_of(range.reservation)
+                              ->map_memory(offset, *physical_of(piece.memory), devices.front());
+      if (error != Error::None)
+        return refused(error, "map {} bytes again for", piece.bytes, devices.front());
+      offset += piece.bytes;
+    }
+    return {};
   }
 
   Result<gpu::Stream> create_stream(int device) override {
