@@ -407,7 +407,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::optional<uint64_t> shown_;       // of StatusBoard, which looks at *member_ and *log_
   std::mutex exports_mutex_;            // of the pointer's end, for those who do not hold in_use_
   std::shared_ptr<registry::BufferExports> exports_;     // null, too, if no rank can map another's
-  std::unique_ptr<registry::BufferImports> imports_;     // the same
+  std::shared_ptr<registry::BufferImports> imports_;     // the same
   std::unique_ptr<Tuning> tuning_;                       // null: the cost model chooses
   std::unique_ptr<PlanAgreement> agreement_;             // where all ranks can map all others'
   std::unique_ptr<MessageAgreement> message_agreement_;  // the same

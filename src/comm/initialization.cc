@@ -303,7 +303,13 @@ void Communicator::share_buffers(bool of_captured) {
   if (!maps_any && reach_.is_whole && machine_.kind() == gpu::Kind::Cuda)
     agree_on_plans(/*reached=*/true);
   if (!maps_any || nranks() > kMostSharing) return;
-  imports_ = std::make_unique<registry::BufferImports>(machine_, device());
+  imports_ = std::make_shared<registry::BufferImports>(
+      machine_, device(), [this](int peer, const registry::MapAnswer& answer) {
+        Writer writer;
+        writer.u8(static_cast<uint8_t>(Question::BufferMapped));
+        writer.raw(answer.encode());
+        tell(peer, writer);
+      });
   exports_ = std::make_shared<BufferExports>(
       machine_,
       BufferExports::Options{

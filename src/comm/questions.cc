@@ -13,6 +13,7 @@
 #include "observe/dumps.h"
 #include "registry/buffer_exports.h"
 #include "registry/buffer_imports.h"
+#include "registry/housekeeper.h"
 #include "transport/endpoint.h"
 
 namespace niccolite::comm {
@@ -39,8 +40,25 @@ Result<Bytes> Communicator::ask(Question question, int peer, std::span<const std
   return std::move(ask(question, {&query, 1}, deadline, patience).front());
 }
 
+namespace {
+
+/// Calls take(from, bytes), which calls the driver. The driver may make it wait for a kernel: a
+/// thread of the user's that loads a module, say, holds the driver up until all kernels have ended.
+/// The kernel may wait for the peer, whose next question (Connect) is answered meanwhile.
+template <typename Take>
+void later(int device, int from, std::span<const std::byte> bytes, Take&& take) {
+  registry::Housekeeper::mapper().run(
+      [device, from, copy = Bytes(bytes.begin(), bytes.end()), take = std::forward<Take>(take)] {
+        const log::ScopedDevice speaks_for(device);
+        const Status taken = take(from, copy);
+        if (!taken.is_ok()) LOG(Warn, Reg, "rank {}: {}", from, taken.message());
+      });
+}
+
+}  // namespace
+
 // A peer asks. On a service thread or a peer's, at any time between join_and_connect() and
-// disconnect().
+// disconnect(). Calls that may wait for kernels are for later().
 Result<Bytes> Communicator::answer(int from, std::span<const std::byte> request) {
   const log::ScopedDevice speaks_for(device());
   Reader reader(request, "a peer");
@@ -83,22 +101,26 @@ Result<Bytes> Communicator::answer(int from, std::span<const std::byte> request)
                                         {reinterpret_cast<const char*>(text.data()), text.size()});
       return Bytes();
     }
-    case Question::MapBuffer: {
+    case Question::MapBuffer:
       if (imports_ == nullptr) break;
-      const registry::MapAnswer mapped = TRY(imports_->map(from, reader.rest()));
-      Writer answer;
-      answer.u8(static_cast<uint8_t>(Question::BufferMapped));
-      answer.raw(mapped.encode());
-      tell(from, answer);
+      later(device(), from, reader.rest(),
+            [imports = imports_](int peer, std::span<const std::byte> bytes) {
+              return imports->map(peer, bytes);
+            });
       return Bytes();
-    }
     case Question::BufferMapped:
       if (exports_ == nullptr) break;
-      TRY(exports_->note_mapped(from, reader.rest()));
+      later(device(), from, reader.rest(),
+            [exports = exports_](int peer, std::span<const std::byte> bytes) {
+              return exports->note_mapped(peer, bytes);
+            });
       return Bytes();
     case Question::UnmapBuffer:
       if (imports_ == nullptr) break;
-      TRY(imports_->unmap(from, reader.rest()));
+      later(device(), from, reader.rest(),
+            [imports = imports_](int peer, std::span<const std::byte> bytes) {
+              return imports->unmap(peer, bytes);
+            });
       return Bytes();
     case Question::Plans:
       if (agreement_ == nullptr) break;

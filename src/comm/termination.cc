@@ -317,6 +317,7 @@ void Communicator::disconnect() {
   agreement_.reset();
   message_agreement_.reset();
   tuning_.reset();
+  if (imports_ != nullptr) imports_->close();
   imports_.reset();
   watch_.reset();
   {

@@ -266,7 +266,7 @@ class Machine {
   virtual Result<Backing> import_physical(int device, Fd fd, size_t bytes) = 0;
   virtual Result<AddressRange> reserve_addresses(int device, size_t bytes, size_t alignment) = 0;
   /// Maps `pieces`, one behind the other, from `offset` of `range` on, for loads and stores by
-  /// `devices`, of which there is at least one. The mapping keeps the memory alive.
+  /// `devices`, at least one. The mapping keeps the memory alive.
   virtual Status map_physical(const AddressRange& range, size_t offset,
                               std::span<const Backing> pieces, const std::vector<int>& devices) = 0;
 

@@ -143,7 +143,8 @@ Result<BufferExports::Pointer> BufferExports::begin(const void* pointer, size_t 
   const gpu::PointerInfo info = TRY(machine_.pointer_info(pointer));
   if (info.kind != gpu::PointerKind::Device || info.device != options_.device) return Pointer{};
   if (is_paused(info.id) && refused_.at(info.id).who == By::All) return Pointer{};
-  if (!must && (info.bytes > options_.most_kept || !is_used_again(info.id))) return Pointer{};
+  if (!must && (info.bytes > options_.most_kept || !is_used_again(info, pointer, bytes)))
+    return Pointer{};
 
   // By hand: it ends on the housekeeper's thread, since whoever lets go of it last may be a
   // callback of the driver, or in a hurry.
@@ -174,13 +175,26 @@ Result<BufferExports::Pointer> BufferExports::begin(const void* pointer, size_t 
   return made;
 }
 
-// Called at each use of plain memory until it is exported. Numbers of memory ascend, so that the
-// oldest make room.
-bool BufferExports::is_used_again(uint64_t memory) {
-  if (used_once_.contains(memory)) return true;
-  if (used_once_.size() >= kMostUsedOnce) used_once_.erase(used_once_.begin());
-  used_once_.insert(memory);
-  return false;
+// Called at each use of plain memory until it is exported. All mappings that the buffer reaches
+// over count: a new tensor may begin in one that an older tensor has left.
+bool BufferExports::is_used_again(const gpu::PointerInfo& info, const void* pointer, size_t bytes) {
+  bool is_used_again = true;
+  const auto note = [&](uint64_t id) {
+    if (!used_once_.insert(id).second) return;
+    is_used_again = false;
+    // Numbers of memory ascend: the oldest makes room.
+    if (used_once_.size() > kMostUsedOnce) used_once_.erase(used_once_.begin());
+  };
+  note(info.id);
+  const auto* at = static_cast<const std::byte*>(pointer);
+  const std::byte* const end = at + bytes;
+  while (at < end) {
+    const Result<gpu::Backing> mapping = machine_.backing_of(at);
+    if (!mapping.is_ok()) break;  // of cudaMalloc or of a pool: one piece
+    note(mapping.value().id);
+    at = mapping.value().base + mapping.value().bytes;
+  }
+  return is_used_again;
 }
 
 // All of it, or nothing.

@@ -145,7 +145,8 @@ class BufferExports final : public Tended, public std::enable_shared_from_this<B
   enum class By : bool { Some, All };
   void refuse(uint64_t memory, By who) REQUIRES(mutex_);
   bool is_freed(const BufferExport& of) const;
-  bool is_used_again(uint64_t memory) REQUIRES(mutex_);
+  bool is_used_again(const gpu::PointerInfo& info, const void* pointer, size_t bytes)
+      REQUIRES(mutex_);
   bool keep(BufferExport& of) REQUIRES(mutex_);
   void keep_no_more(BufferExport& of) REQUIRES(mutex_);
   bool has_to_go(const BufferExport& of) const REQUIRES(mutex_);

@@ -16,7 +16,12 @@ BufferImports::~BufferImports() {
   for (auto& [name, mapping] : mappings_) Housekeeper::instance().release(std::move(mapping));
 }
 
-Result<MapAnswer> BufferImports::map(int from, std::span<const std::byte> bytes) {
+void BufferImports::close() {
+  std::lock_guard lock(mutex_);
+  tell_ = nullptr;
+}
+
+Status BufferImports::map(int from, std::span<const std::byte> bytes) {
   MapAnswer answer{.number = TRY(MapRequest::number_in(bytes, fmt::format("rank {}", from))),
                    .base = 0};
   const Result<uint64_t> base = map_whole(from, bytes);
@@ -24,7 +29,9 @@ Result<MapAnswer> BufferImports::map(int from, std::span<const std::byte> bytes)
     answer.base = base.value();
   else
     LOG(Info, Reg, "a buffer of rank {} is not mapped: {}", from, base.status().message());
-  return answer;
+  std::lock_guard lock(mutex_);
+  if (tell_ != nullptr) tell_(from, answer);
+  return {};
 }
 
 Result<uint64_t> BufferImports::map_whole(int from, std::span<const std::byte> bytes) {

@@ -2,6 +2,7 @@
 // Thread safety: any thread.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -14,15 +15,21 @@ namespace niccolite::registry {
 
 class BufferImports {
  public:
-  BufferImports(gpu::Machine& machine, int device) : machine_(machine), device_(device) {}
+  /// `tell` only queues its message, for the peer that waits for it.
+  BufferImports(gpu::Machine& machine, int device,
+                std::function<void(int peer, const MapAnswer& answer)> tell)
+      : machine_(machine), device_(device), tell_(std::move(tell)) {}
   ~BufferImports();
   BufferImports(const BufferImports&) = delete;
 
-  /// `request`: of rank `from`, which waits for the answer. What cannot be mapped is answered so,
-  /// and logged. Errors: it has no number that could be answered.
-  Result<MapAnswer> map(int from, std::span<const std::byte> request) EXCLUDES(mutex_);
+  /// `request`: of rank `from`, which is told the answer. The driver may take as long as kernels
+  /// run that other ranks have to answer. Memory that cannot be mapped is answered as such, and
+  /// logged. Errors: the request has no number that could be answered.
+  Status map(int from, std::span<const std::byte> request) EXCLUDES(mutex_);
   /// No kernel uses it any more.
   Status unmap(int from, std::span<const std::byte> note) EXCLUDES(mutex_);
+  /// Nobody is told anything any more.
+  void close() EXCLUDES(mutex_);
 
  private:
   struct Mapping {
@@ -42,6 +49,7 @@ class BufferImports {
   gpu::Machine& machine_;
   const int device_;
   std::mutex mutex_;
+  std::function<void(int, const MapAnswer&)> tell_ GUARDED_BY(mutex_);  // null: closed
   std::map<std::pair<int, uint64_t>, std::shared_ptr<Mapping>> mappings_
       GUARDED_BY(mutex_);   // by rank and number
   std::mutex pools_mutex_;  // held while a pool is imported, so that none is imported twice

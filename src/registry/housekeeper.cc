@@ -12,8 +12,13 @@
 namespace niccolite::registry {
 
 Housekeeper& Housekeeper::instance() {
-  static auto* const housekeeper = new Housekeeper;
+  static auto* const housekeeper = new Housekeeper("nccl-housekeep");
   return *housekeeper;
+}
+
+Housekeeper& Housekeeper::mapper() {
+  static auto* const mapper = new Housekeeper("nccl-map");
+  return *mapper;
 }
 
 bool Housekeeper::start() {
@@ -21,7 +26,7 @@ bool Housekeeper::start() {
   if (process_ != 0 && !has_ended_) return true;
   process_ = 0;
   has_ended_ = false;
-  Result<Thread> thread = Thread::start("nccl-housekeep", [this] { run(); });
+  Result<Thread> thread = Thread::start(name_, [this] { serve(); });
   if (!thread.is_ok()) {
     LOG(Warn, All, "{}", thread.status().message());
     return false;
@@ -37,8 +42,20 @@ void Housekeeper::release(std::shared_ptr<void> object) {
     static_cast<void>(new std::shared_ptr<void>(std::move(object)));
     return;
   }
-  released_.push_back(std::move(object));
+  errands_.emplace_back([object = std::move(object)]() mutable { object.reset(); });
   changed_.notify_all();
+}
+
+void Housekeeper::run(std::function<void()> errand) {
+  {
+    std::lock_guard lock(mutex_);
+    if (start()) {
+      errands_.push_back(std::move(errand));
+      changed_.notify_all();
+      return;
+    }
+  }
+  errand();
 }
 
 void Housekeeper::tend(const std::shared_ptr<Tended>& tended) {
@@ -50,21 +67,21 @@ void Housekeeper::tend(const std::shared_ptr<Tended>& tended) {
   changed_.notify_all();
 }
 
-void Housekeeper::run() {
+void Housekeeper::serve() {
   std::unique_lock lock(mutex_);
   Deadline next = Deadline::after(Tended::kUsualInterval);
   for (;;) {
-    while (!released_.empty()) {
-      std::vector<std::shared_ptr<void>> ending = std::exchange(released_, {});
+    while (!errands_.empty()) {
+      std::vector<std::function<void()>> errands = std::exchange(errands_, {});
       lock.unlock();
-      ending.clear();
+      for (std::function<void()>& errand : errands) std::exchange(errand, nullptr)();
       lock.lock();
     }
     if (tended_.empty()) {
       has_ended_ = true;
       return;
     }
-    changed_.wait_until(lock, next.at(), [&] { return !released_.empty(); });
+    changed_.wait_until(lock, next.at(), [&] { return !errands_.empty(); });
     if (next.passed()) next = Deadline::after(sweep_all(lock));
   }
 }

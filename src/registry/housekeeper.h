@@ -1,7 +1,7 @@
-// Housekeeper: the thread of the process for what nobody shall wait for: giving back memory of
-// other processes, for which the driver may wait for all kernels of a device, and looking for
-// buffers whose memory their user has freed. It is there while there is something to do. Thread
-// safety: any thread.
+// Housekeeper: a thread of the process for calls of the driver that may wait for kernels, so that
+// neither callers nor peers wait for them. The process has two: instance() gives memory of other
+// processes back and looks for buffers whose memory their user has freed; mapper() maps memory that
+// peers have exported. Each is there while there is something to do. Thread safety: any thread.
 #pragma once
 
 #include <sys/types.h>
@@ -9,6 +9,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -35,7 +36,11 @@ class Housekeeper {
  public:
   /// Never destroyed: communicators may outlive main().
   static Housekeeper& instance();
+  /// A peer may wait for a mapping, which therefore does not wait behind memory that is given back.
+  static Housekeeper& mapper();
 
+  /// Calls `errand` on the thread, in the order of these calls; here, if that cannot be started.
+  void run(std::function<void()> errand) EXCLUDES(mutex_);
   /// Lets go of `object` on the thread; never, if that cannot be started.
   void release(std::shared_ptr<void> object) EXCLUDES(mutex_);
   /// Sweeps from now on, as long as it lives and has something to look after.
@@ -45,19 +50,20 @@ class Housekeeper {
   uint64_t round() const { return round_.load(std::memory_order_relaxed); }
 
  private:
-  Housekeeper() = default;
+  explicit Housekeeper(const char* name) : name_(name) {}
   /// Is the thread there?
   bool start() REQUIRES(mutex_);
-  void run() EXCLUDES(mutex_);
+  void serve() EXCLUDES(mutex_);
   /// Returns after how long to sweep again.
   std::chrono::milliseconds sweep_all(std::unique_lock<std::mutex>& lock);
 
+  const char* const name_;  // of the thread
   std::atomic<uint64_t> round_{1};
   std::mutex mutex_;
   std::condition_variable changed_;
   bool has_ended_ GUARDED_BY(mutex_) = false;
   pid_t process_ GUARDED_BY(mutex_) = 0;  // that has the thread: not a child made by fork()
-  std::vector<std::shared_ptr<void>> released_ GUARDED_BY(mutex_);
+  std::vector<std::function<void()>> errands_ GUARDED_BY(mutex_);
   std::vector<std::weak_ptr<Tended>> tended_ GUARDED_BY(mutex_);
 };
 

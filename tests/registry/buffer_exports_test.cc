@@ -296,6 +296,15 @@ TEST_F(MappedExportsTest, MayOverlap) {
   EXPECT_EQ(told(1, Message::Map).size(), 2u);
 }
 
+// A new tensor may begin in a piece that an older tensor has left: peers do not map it yet.
+TEST_F(MappedExportsTest, WaitUntilEachPieceIsUsedAgain) {
+  EXPECT_EQ(find_across(0), nullptr);
+  EXPECT_EQ(find_across(1), nullptr);
+  EXPECT_TRUE(told(1, Message::Map).empty());
+  EXPECT_EQ(find_across(1), nullptr);
+  EXPECT_EQ(told(1, Message::Map).size(), 1u);
+}
+
 // A granule is removed while operations use the granules before it.
 TEST_F(MappedExportsTest, WaitForOperationsWhereAPieceIsGone) {
   const Found kept = share_across(0);
@@ -367,15 +376,15 @@ TEST_F(PooledExportsTest, NameTheirPoolWhichIsImportedOnce) {
   EXPECT_EQ(of_first->pool, of_second->pool);
 
   *second = std::byte{7};
-  BufferImports imports(machine_, 0);
+  std::vector<MapAnswer> answers;
+  BufferImports imports(machine_, 0,
+                        [&](int /*peer*/, const MapAnswer& answer) { answers.push_back(answer); });
   for (const MapRequest& request : {*of_first, *of_second}) {
-    Result<MapAnswer> answer = imports.map(1, request.encode());
-    ASSERT_TRUE(answer.is_ok()) << answer.status().message();
-    ASSERT_NE(answer->base, 0u);
-    if (request.number == of_second->number) {
-      EXPECT_EQ(*reinterpret_cast<std::byte*>(answer->base), std::byte{7});
-    }
+    const Status mapped = imports.map(1, request.encode());
+    ASSERT_TRUE(mapped.is_ok()) << mapped.message();
+    ASSERT_NE(answers.back().base, 0u);
   }
+  EXPECT_EQ(*reinterpret_cast<std::byte*>(answers.back().base), std::byte{7});
   free(first);
   free(second);
 }
@@ -400,15 +409,20 @@ TEST_F(PooledExportsTest, LeaveMemoryThatItsPoolDoesNotExport) {
 }
 
 TEST(BufferImports, AnswerARequestOfWhichTheyUnderstandTheNumberAlone) {
-  BufferImports imports(*gpu::machine().take(), 0);
+  std::vector<MapAnswer> answers;
+  BufferImports imports(*gpu::machine().take(), 0,
+                        [&](int /*peer*/, const MapAnswer& answer) { answers.push_back(answer); });
   MapRequest request{
       .number = 8, .bytes = kBytes, .name = {}, .pool = {}, .address = "@", .pieces = {}};
   request.pieces.push_back({.token = {}, .bytes = kBytes + 1});
-  Result<MapAnswer> answer = imports.map(1, request.encode());
-  ASSERT_TRUE(answer.is_ok()) << answer.status().message();
-  EXPECT_EQ(answer->number, 8u);
-  EXPECT_EQ(answer->base, 0u);
+  ASSERT_TRUE(imports.map(1, request.encode()).is_ok());
+  ASSERT_EQ(answers.size(), 1u);
+  EXPECT_EQ(answers.front().number, 8u);
+  EXPECT_EQ(answers.front().base, 0u);
   EXPECT_FALSE(imports.map(1, {}).is_ok());
+  imports.close();
+  EXPECT_TRUE(imports.map(1, request.encode()).is_ok());
+  EXPECT_EQ(answers.size(), 1u);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <future>
 #include <thread>
 
 namespace niccolite::registry {
@@ -33,6 +34,27 @@ TEST(Housekeeper, SweepsOnceInEachRoundWhoAsksWhileItIsSwept) {
   while (does_not->sweeps() < 8) std::this_thread::sleep_for(std::chrono::milliseconds(10));
   EXPECT_LE(asks->sweeps(), does_not->sweeps() + 2);
   EXPECT_GE(asks->sweeps(), 8 - 2);
+}
+
+TEST(Housekeeper, RunsErrandsInTheirOrder) {
+  std::atomic<int> done{0};
+  bool in_order = true;
+  for (int errand = 0; errand < 100; ++errand)
+    Housekeeper::mapper().run([&, errand] { in_order = (done++ == errand) && in_order; });
+  while (done < 100) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_TRUE(in_order);
+}
+
+// The driver may hold up whoever gives memory back until kernels end that wait for a mapping here.
+TEST(Housekeeper, MapsWhileMemoryIsGivenBack) {
+  std::promise<void> mapped;
+  std::promise<void> given_back;
+  Housekeeper::instance().run([&] {
+    mapped.get_future().wait();
+    given_back.set_value();
+  });
+  Housekeeper::mapper().run([&] { mapped.set_value(); });
+  given_back.get_future().wait();
 }
 
 }  // namespace
