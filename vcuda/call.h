@@ -21,7 +21,7 @@ template <typename Body>
 cudaError_t call(Body&& body) {
   try {
     Runtime* runtime = Runtime::instance();
-    if (runtime == nullptr) return keep(cudaErrorNoDevice);
+    if (runtime == nullptr || runtime->device_count() == 0) return keep(cudaErrorNoDevice);
     return keep(static_cast<cudaError_t>(body(*runtime)));
   } catch (const std::bad_alloc&) {
     return keep(cudaErrorMemoryAllocation);

@@ -38,6 +38,7 @@ Error describe(Runtime& runtime, int device, cudaDeviceProp* prop) {
   const niccolite::Result<DeviceInfo> result = runtime.describe(device);
   if (!result.is_ok()) return Error::InvalidDevice;
   const DeviceInfo& info = result.value();
+  const int on_machine = runtime.visible().on_machine(device);
   *prop = {};
   std::snprintf(prop->name, sizeof prop->name, "%s", info.name.c_str());
   std::memcpy(prop->uuid.bytes, info.uuid.data(), sizeof prop->uuid.bytes);
@@ -62,8 +63,8 @@ Error describe(Runtime& runtime, int device, cudaDeviceProp* prop) {
   prop->multiProcessorCount = info.multiprocessors;
   prop->textureAlignment = 512;
   prop->canMapHostMemory = prop->concurrentKernels = prop->unifiedAddressing = 1;
-  prop->pciDomainID = device_bus_domain(device);
-  prop->pciBusID = device_bus(device);
+  prop->pciDomainID = device_bus_domain(on_machine);
+  prop->pciBusID = device_bus(on_machine);
   prop->asyncEngineCount = 1;
   prop->streamPrioritiesSupported = 1;
   prop->managedMemory = prop->concurrentManagedAccess = prop->pageableMemoryAccess = 1;
@@ -176,6 +177,7 @@ Error attribute(Runtime& runtime, int device, cudaDeviceAttr attr, int* value) {
 }  // namespace
 
 cudaError_t cudaGetDeviceCount(int* count) {
+  if (count != nullptr) *count = 0;  // also where there is none, which is an error
   return call([&](Runtime& runtime) {
     if (count == nullptr) return Error::InvalidValue;
     *count = runtime.device_count();
@@ -282,7 +284,7 @@ cudaError_t cudaDeviceDisablePeerAccess(int peer) {
 cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int device) {
   return call([&](Runtime& runtime) {
     if (!runtime.is_device(device)) return Error::InvalidDevice;
-    const std::string id = device_bus_id(device);
+    const std::string id = device_bus_id(runtime.visible().on_machine(device));
     if (text == nullptr || length <= static_cast<int>(id.size())) return Error::InvalidValue;
     std::memcpy(text, id.c_str(), id.size() + 1);
     return Error::None;
@@ -293,7 +295,7 @@ cudaError_t cudaDeviceGetByPCIBusId(int* device, const char* text) {
   return call([&](Runtime& runtime) {
     if (device == nullptr || text == nullptr) return Error::InvalidValue;
     for (int i = 0; i < runtime.device_count(); ++i) {
-      if (device_bus_id(i) != text) continue;
+      if (device_bus_id(runtime.visible().on_machine(i)) != text) continue;
       *device = i;
       return Error::None;
     }

@@ -62,7 +62,8 @@ class VirtualDevices final : public Devices {
 
   int count() override {
     int count = 0;
-    check(vcuda_.cudaGetDeviceCount(&count), "counting the virtual GPUs (NICCOLITE_DEVICES)");
+    check(vcuda_.cudaGetDeviceCount(&count),
+          "counting the virtual GPUs (NICCOLITE_DEVICES, CUDA_VISIBLE_DEVICES)");
     return count;
   }
   int current() override {

@@ -330,6 +330,52 @@ ROLE(wrong_device) {
   return 0;
 }
 
+// id, rank: one rank of two, each on the first GPU that its process sees.
+ROLE(first_visible) {
+  const int rank = std::stoi(arguments[1]);
+  int count = 0;
+  const cudaError_t counted = cudaGetDeviceCount(&count);
+  std::printf("COUNT %d\n", count);
+  if (counted == cudaErrorNoDevice) return 7;
+  cudaDeviceProp properties;
+  REQUIRE_CUDA(cudaGetDeviceProperties(&properties, 0));
+  char bus[32] = "";
+  REQUIRE_CUDA(cudaDeviceGetPCIBusId(bus, sizeof bus, 0));
+  std::printf("FIRST %02x %s\n", static_cast<unsigned>(properties.pciBusID), bus);
+  ncclComm_t comm = nullptr;
+  REQUIRE_NCCL(ncclCommInitRank(&comm, 2, to_id(arguments[0]), rank));
+  float* value = nullptr;
+  REQUIRE_CUDA(cudaMalloc(&value, sizeof *value));
+  const float sent = static_cast<float>(1 << rank);
+  REQUIRE_CUDA(cudaMemcpy(value, &sent, sizeof sent, cudaMemcpyHostToDevice));
+  REQUIRE_NCCL(ncclAllReduce(value, value, 1, ncclFloat, ncclSum, comm, nullptr));
+  float sum = 0;
+  REQUIRE_CUDA(cudaMemcpy(&sum, value, sizeof sum, cudaMemcpyDeviceToHost));
+  REQUIRE_NCCL(ncclCommDestroy(comm));
+  return sum == 3 ? 0 : 1;
+}
+
+TEST(Environment, EachProcessMaySeeAnotherGpu) {
+  ncclUniqueId id;
+  ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+  std::vector<Process> ranks;
+  for (const auto& [rank, visible] : {std::pair("0", "1"), std::pair("1", "3,0")})
+    ranks.emplace_back("first_visible", Arguments{to_text(id), rank},
+                       Process::Environment{{"NICCOLITE_DEVICES", "virtual:4"},
+                                            {"CUDA_VISIBLE_DEVICES", visible}});
+  for (Process& rank : ranks) EXPECT_EQ(rank.wait(), 0) << rank.output();
+  EXPECT_THAT(ranks[0].output(), AllOf(HasSubstr("COUNT 1\n"), HasSubstr("FIRST 01 f000:01:00.0")));
+  EXPECT_THAT(ranks[1].output(), AllOf(HasSubstr("COUNT 2\n"), HasSubstr("FIRST 03 f000:03:00.0")));
+}
+
+TEST(Environment, IsToldThatItHidesAllGpus) {
+  Process process("first_visible", {"", "0"},
+                  {{"NICCOLITE_DEVICES", "virtual:4"}, {"CUDA_VISIBLE_DEVICES", "7"}});
+  EXPECT_EQ(process.wait(), 7) << process.output();
+  EXPECT_THAT(process.output(),
+              AllOf(HasSubstr("COUNT 0\n"), HasSubstr("CUDA_VISIBLE_DEVICES is \"7\"")));
+}
+
 TEST(Environment, PointerChecksNameBufferAndDevices) {
   for (const auto& variable :
        {std::pair("NCCL_CHECK_POINTERS", "yes"), std::pair("NCCL_CHECK_MODE", "debug_local"),

@@ -24,7 +24,7 @@ bool is_multiple(const void* address) { return is_multiple(reinterpret_cast<uint
 // ---- the file of an allocation: its name goes with the descriptor, whoever gets it
 constexpr std::string_view kFileName = "virtual-gpu-memory-";
 
-/// -1: no such file.
+/// The machine's number; -1: no such file.
 int device_of_file(int descriptor) {
   char target[64] = "";
   const std::string link = fmt::format("/proc/self/fd/{}", descriptor);
@@ -54,8 +54,9 @@ constexpr int kNothingThere = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
 
 }  // namespace
 
-AddressSpace::AddressSpace(MemoryMap& memory, int devices, std::function<void(int device)> drain)
-    : memory_(memory), devices_(devices), drain_(std::move(drain)) {}
+AddressSpace::AddressSpace(MemoryMap& memory, const VisibleDevices& visible,
+                           std::function<void(int device)> drain)
+    : memory_(memory), visible_(visible), drain_(std::move(drain)) {}
 
 AddressSpace::~AddressSpace() {
   for (const auto& [base, mapping] : mappings_) static_cast<void>(memory_.release(base));
@@ -89,14 +90,15 @@ void AddressSpace::drop_if_unused(const std::shared_ptr<Allocation>& allocation)
 
 Error AddressSpace::create(const AllocationProperties& properties, size_t bytes,
                            AllocationHandle* out) {
-  if (properties.device < 0 || properties.device >= devices_) return Error::InvalidDevice;
+  if (properties.device < 0 || properties.device >= visible_.count()) return Error::InvalidDevice;
   if (bytes == 0 || !is_multiple(bytes)) return Error::InvalidValue;
   auto made = std::make_shared<Allocation>();
   made->bytes = bytes;
   made->properties = properties;
   // Before the file, which may be too large for any machine.
   TRY_VIRTUAL(memory_.promise(properties.device, bytes, &made->file));
-  Result<Fd> file = Fd::memfd(fmt::format("{}{}", kFileName, properties.device).c_str(), bytes);
+  Result<Fd> file = Fd::memfd(
+      fmt::format("{}{}", kFileName, visible_.on_machine(properties.device)).c_str(), bytes);
   if (!file.is_ok()) {
     LOG(Warn, Alloc, "memory of a virtual GPU: {}", file.status().message());
     memory_.withdraw(properties.device, bytes, &made->file);
@@ -148,7 +150,7 @@ Error AddressSpace::export_allocation(AllocationHandle handle, int* descriptor) 
 Error AddressSpace::import_allocation(int descriptor, AllocationHandle* out) {
   const int device = device_of_file(descriptor);
   if (device < 0) return Error::InvalidValue;
-  if (device >= devices_) return Error::InvalidDevice;
+  if (device >= visible_.total()) return Error::InvalidDevice;
   Fd mine(fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
   struct stat status {};
   if (!mine.valid() || fstat(mine.get(), &status) != 0) return Error::OperatingSystem;
@@ -157,7 +159,8 @@ Error AddressSpace::import_allocation(int descriptor, AllocationHandle* out) {
   // Who can make a file of this name can make it of any length.
   if (!is_multiple(made->bytes) || !can_be_mapped(mine, made->bytes, 0)) return Error::InvalidValue;
   made->file = std::move(mine);
-  made->properties.device = device;
+  // Memory of a GPU that this process does not see counts as its first one's.
+  made->properties.device = std::max(visible_.in_process(device), 0);
   made->is_import = true;
   std::lock_guard lock(mutex_);
   *out = enter(std::move(made));
@@ -296,7 +299,7 @@ Error AddressSpace::set_access(void* address, size_t bytes,
   if (bytes == 0 || access.empty()) return Error::InvalidValue;
   std::set<int> losers;
   for (const DeviceAccess& one : access) {
-    if (one.device < 0 || one.device >= devices_) return Error::InvalidValue;
+    if (one.device < 0 || one.device >= visible_.count()) return Error::InvalidValue;
     if (one.access != Access::ReadWrite) losers.insert(one.device);
   }
   // Work that is queued may use what is taken away.

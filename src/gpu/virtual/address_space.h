@@ -19,13 +19,16 @@
 #include "gpu/virtual/handle_table.h"
 #include "gpu/virtual/memory.h"
 #include "gpu/virtual/virtual_memory.h"
+#include "gpu/virtual/visible.h"
 
 namespace niccolite::gpu::virtual_ {
 
 class AddressSpace final : public VirtualMemory {
  public:
   /// `drain` waits for the work of a device.
-  AddressSpace(MemoryMap& memory, int devices, std::function<void(int device)> drain);
+  /// `visible` must outlive it.
+  AddressSpace(MemoryMap& memory, const VisibleDevices& visible,
+               std::function<void(int device)> drain);
   ~AddressSpace();
   AddressSpace(const AddressSpace&) = delete;
 
@@ -82,7 +85,7 @@ class AddressSpace final : public VirtualMemory {
   void drop_retired(size_t most) REQUIRES(mutex_);
 
   MemoryMap& memory_;
-  const int devices_;
+  const VisibleDevices& visible_;
   const std::function<void(int device)> drain_;
   std::mutex mutex_;  // before MemoryMap's
   HandleTable<Allocation, HandleKind::Allocation> allocations_;

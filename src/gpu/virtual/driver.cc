@@ -610,7 +610,7 @@ class Driver final : public VirtualMachine, public DriverCalls {
   Status check_device(const char* what, int device) const {
     if (runtime_.is_device(device)) return {};
     return Status::cuda_error("cannot {}: there is no virtual GPU {}; this process has {}", what,
-                              device, runtime_.device_count());
+                              device, runtime_.visible().describe());
   }
 
   Runtime& runtime_;

@@ -13,7 +13,7 @@ namespace niccolite::gpu::virtual_ {
     "initialization error: forked from a process that used its virtual GPUs, or no threads")     \
   X(InvalidPitchValue, 12, "invalid pitch argument")                                             \
   X(InvalidMemcpyDirection, 21, "invalid copy direction for memcpy")                             \
-  X(NoDevice, 100, "no virtual GPU is configured")                                               \
+  X(NoDevice, 100, "no virtual GPU is configured, or visible to this process")                   \
   X(InvalidDevice, 101, "invalid device ordinal")                                                \
   X(OperatingSystem, 304, "a call of the operating system failed")                               \
   X(InvalidResourceHandle, 400, "invalid resource handle")                                       \

@@ -50,6 +50,15 @@ std::array<uint8_t, 16> device_uuid(int device) {
   return uuid;
 }
 
+std::string uuid_text(const std::array<uint8_t, 16>& uuid) {
+  std::string text = "GPU";
+  for (size_t i = 0; i < uuid.size(); ++i) {
+    const bool begins_group = i == 0 || i == 4 || i == 6 || i == 8 || i == 10;
+    text += fmt::format("{}{:02x}", begins_group ? "-" : "", uuid[i]);
+  }
+  return text;
+}
+
 int device_bus_domain(int device) { return kFirstDomain + device / 256; }
 int device_bus(int device) { return device % 256; }
 

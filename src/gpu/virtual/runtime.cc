@@ -1,6 +1,10 @@
 #include "gpu/virtual/runtime.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <utility>
 
 #include "base/host_memory.h"
 #include "base/log.h"
@@ -42,30 +46,40 @@ Runtime* Runtime::instance() {
       LOG(Warn, Env, "{}", choice.status().message());
       return nullptr;
     }
-    return new Runtime(choice.value().virtual_devices);
+    const char* const shown = std::getenv("CUDA_VISIBLE_DEVICES");
+    VisibleDevices visible(shown == nullptr ? std::nullopt : std::optional<std::string>(shown),
+                           choice.value().virtual_devices);
+    // Empty, it hides them on purpose.
+    if (visible.count() == 0 && shown != nullptr && *shown != '\0')
+      LOG(Warn, Env,
+          "this process sees no virtual GPU: {}. Unset it, or name GPUs from 0 to {} in it",
+          visible.describe(), visible.total() - 1);
+    return new Runtime(std::move(visible));
   }();
   return instance;
 }
 
-Runtime::Runtime(int devices)
-    : legacy_(make_legacy_streams(devices)),
-      memory_(devices, bytes_per_device(devices), [] { return measure_host_memory(); }),
-      address_space_(memory_, devices,
+Runtime::Runtime(VisibleDevices visible)
+    : visible_(std::move(visible)),
+      legacy_(make_legacy_streams(visible_.count())),
+      memory_(visible_.count(), bytes_per_device(visible_.total()),
+              [] { return measure_host_memory(); }),
+      address_space_(memory_, visible_,
                      [this](int device) { (void)drain(device, Deadline::never()); }),
-      devices_(static_cast<size_t>(devices)),
-      next_stream_id_(static_cast<uint64_t>(devices) + 1) {}
+      devices_(static_cast<size_t>(visible_.count())),
+      next_stream_id_(static_cast<uint64_t>(visible_.count()) + 1) {}
 
 int Runtime::current_device() { return thread_device; }
 void Runtime::set_current_device(int device) { thread_device = device; }
 
 Result<DeviceInfo> Runtime::describe(int device) const {
   if (!is_device(device))
-    return Status::cuda_error("there is no virtual GPU {}; NICCOLITE_DEVICES gives this process {}",
-                              device, device_count());
+    return Status::cuda_error("there is no virtual GPU {}; this process has {} (NICCOLITE_DEVICES)",
+                              device, visible_.describe());
   DeviceInfo info;
   info.name = "Virtual GPU";
-  info.uuid = device_uuid(device);
-  info.bus_id = device_bus_id(device);
+  info.uuid = device_uuid(visible_.on_machine(device));
+  info.bus_id = device_bus_id(visible_.on_machine(device));
   info.multiprocessors = scheduler().max_workers();
   info.compute_capability = 90;
   size_t free = 0;

@@ -27,6 +27,7 @@
 #include "gpu/virtual/memory.h"
 #include "gpu/virtual/operation.h"
 #include "gpu/virtual/tasks.h"
+#include "gpu/virtual/visible.h"
 
 namespace niccolite::gpu::virtual_ {
 
@@ -60,8 +61,9 @@ class Runtime {
   static Runtime* instance();
 
   // ---- devices
-  int device_count() const { return static_cast<int>(legacy_.size()); }
+  int device_count() const { return visible_.count(); }
   bool is_device(int device) const { return device >= 0 && device < device_count(); }
+  const VisibleDevices& visible() const { return visible_; }
   Result<DeviceInfo> describe(int device) const;
   MemoryMap& memory() { return memory_; }
   AddressSpace& address_space() { return address_space_; }
@@ -181,7 +183,7 @@ class Runtime {
   };
   struct ThreadStreams;
 
-  explicit Runtime(int devices);
+  explicit Runtime(VisibleDevices visible);
 
   std::shared_ptr<Stream> find_stream(int device, StreamHandle stream);
   std::shared_ptr<Stream> thread_stream(int device);
@@ -219,6 +221,7 @@ class Runtime {
   void forget_handles(Graph& graph) REQUIRES(mutex_);
   bool is_capturing_into(const std::shared_ptr<Graph>& graph) REQUIRES(mutex_);
 
+  const VisibleDevices visible_;
   const std::vector<std::shared_ptr<Stream>> legacy_;  // the default stream of each device
   MemoryMap memory_;
   AddressSpace address_space_;
