@@ -16,18 +16,29 @@ using niccolite::gpu::virtual_::Runtime;
 /// Keeps an error for cudaGetLastError() and gives it back.
 cudaError_t keep(cudaError_t error);
 
-/// Runs body(Runtime&), which returns an Error.
+/// Runs body(Runtime&), which returns an Error, for a question that needs no context.
 template <typename Body>
-cudaError_t call(Body&& body) {
+cudaError_t ask(Body&& body) {
   try {
     Runtime* runtime = Runtime::instance();
     if (runtime == nullptr || runtime->device_count() == 0) return keep(cudaErrorNoDevice);
+    Runtime::note_use();
     return keep(static_cast<cudaError_t>(body(*runtime)));
   } catch (const std::bad_alloc&) {
     return keep(cudaErrorMemoryAllocation);
   } catch (...) {
     return keep(cudaErrorUnknown);
   }
+}
+
+/// Runs body(Runtime&) for work on the calling thread's device, whose primary context is current
+/// afterwards.
+template <typename Body>
+cudaError_t call(Body&& body) {
+  return ask([&](Runtime& runtime) {
+    Runtime::has_context() = true;
+    return body(runtime);
+  });
 }
 
 /// A stream with its device: the current one for the special handles.

@@ -13,6 +13,7 @@ using niccolite::gpu::DeviceInfo;
 using niccolite::gpu::virtual_::device_bus;
 using niccolite::gpu::virtual_::device_bus_domain;
 using niccolite::gpu::virtual_::device_bus_id;
+using vcuda::ask;
 using vcuda::call;
 using vcuda::Error;
 using vcuda::Runtime;
@@ -178,7 +179,7 @@ Error attribute(Runtime& runtime, int device, cudaDeviceAttr attr, int* value) {
 
 cudaError_t cudaGetDeviceCount(int* count) {
   if (count != nullptr) *count = 0;  // also where there is none, which is an error
-  return call([&](Runtime& runtime) {
+  return ask([&](Runtime& runtime) {
     if (count == nullptr) return Error::InvalidValue;
     *count = runtime.device_count();
     return Error::None;
@@ -186,7 +187,7 @@ cudaError_t cudaGetDeviceCount(int* count) {
 }
 
 cudaError_t cudaGetDevice(int* device) {
-  return call([&](Runtime&) {
+  return ask([&](Runtime&) {
     if (device == nullptr) return Error::InvalidValue;
     *device = Runtime::current_device();
     return Error::None;
@@ -209,14 +210,14 @@ cudaError_t cudaInitDevice(int device, unsigned int, unsigned int) {
 
 cudaError_t cudaSetDeviceFlags(unsigned int flags) {
   // How to wait is for virtual GPUs to decide.
-  return call([&](Runtime&) {
+  return ask([&](Runtime&) {
     return (flags & ~static_cast<unsigned int>(cudaDeviceMask)) == 0 ? Error::None
                                                                      : Error::InvalidValue;
   });
 }
 
 cudaError_t cudaGetDeviceFlags(unsigned int* flags) {
-  return call([&](Runtime&) {
+  return ask([&](Runtime&) {
     if (flags == nullptr) return Error::InvalidValue;
     *flags = cudaDeviceScheduleAuto | cudaDeviceMapHost;
     return Error::None;
@@ -224,13 +225,13 @@ cudaError_t cudaGetDeviceFlags(unsigned int* flags) {
 }
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* prop, int device) {
-  return call([&](Runtime& runtime) {
+  return ask([&](Runtime& runtime) {
     return prop == nullptr ? Error::InvalidValue : describe(runtime, device, prop);
   });
 }
 
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attr, int device) {
-  return call([&](Runtime& runtime) {
+  return ask([&](Runtime& runtime) {
     return value == nullptr ? Error::InvalidValue : attribute(runtime, device, attr, value);
   });
 }
@@ -253,7 +254,7 @@ cudaError_t cudaDeviceReset() {
 }
 
 cudaError_t cudaDeviceCanAccessPeer(int* can_access, int device, int peer) {
-  return call([&](Runtime& runtime) {
+  return ask([&](Runtime& runtime) {
     if (can_access == nullptr) return Error::InvalidValue;
     if (!runtime.is_device(device) || !runtime.is_device(peer)) return Error::InvalidDevice;
     *can_access = device != peer;
@@ -282,7 +283,7 @@ cudaError_t cudaDeviceDisablePeerAccess(int peer) {
 }
 
 cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int device) {
-  return call([&](Runtime& runtime) {
+  return ask([&](Runtime& runtime) {
     if (!runtime.is_device(device)) return Error::InvalidDevice;
     const std::string id = device_bus_id(runtime.visible().on_machine(device));
     if (text == nullptr || length <= static_cast<int>(id.size())) return Error::InvalidValue;
@@ -292,7 +293,7 @@ cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int device) {
 }
 
 cudaError_t cudaDeviceGetByPCIBusId(int* device, const char* text) {
-  return call([&](Runtime& runtime) {
+  return ask([&](Runtime& runtime) {
     if (device == nullptr || text == nullptr) return Error::InvalidValue;
     for (int i = 0; i < runtime.device_count(); ++i) {
       if (device_bus_id(runtime.visible().on_machine(i)) != text) continue;
@@ -304,10 +305,51 @@ cudaError_t cudaDeviceGetByPCIBusId(int* device, const char* text) {
 }
 
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
-  return call([&](Runtime&) {
+  return ask([&](Runtime&) {
     if (least != nullptr) *least = 0;
     if (greatest != nullptr) *greatest = -5;
     return Error::None;
+  });
+}
+
+// Limits concern kernels, which do not run: a value that is set is forgotten.
+cudaError_t cudaDeviceGetLimit(size_t* value, cudaLimit limit) {
+  return call([&](Runtime&) {
+    if (value == nullptr || limit < 0 || limit > cudaLimitPersistingL2CacheSize)
+      return Error::InvalidValue;
+    *value = 0;
+    return Error::None;
+  });
+}
+cudaError_t cudaDeviceSetLimit(cudaLimit limit, size_t /*value*/) {
+  return call([&](Runtime&) {
+    return limit < 0 || limit > cudaLimitPersistingL2CacheSize ? Error::InvalidValue : Error::None;
+  });
+}
+
+cudaError_t cudaDeviceGetP2PAttribute(int* value, cudaDeviceP2PAttr attribute, int device,
+                                      int peer) {
+  return ask([&](Runtime& runtime) {
+    if (value == nullptr || attribute < cudaDevP2PAttrPerformanceRank ||
+        attribute > cudaDevP2PAttrOnlyPartialNativeAtomicSupported)
+      return Error::InvalidValue;
+    if (!runtime.is_device(device) || !runtime.is_device(peer) || device == peer)
+      return Error::InvalidDevice;
+    *value = attribute == cudaDevP2PAttrAccessSupported ||
+             attribute == cudaDevP2PAttrNativeAtomicSupported;
+    return Error::None;
+  });
+}
+
+// Memory of virtual GPUs is the host's: what a network device has written is there.
+cudaError_t cudaDeviceFlushGPUDirectRDMAWrites(cudaFlushGPUDirectRDMAWritesTarget target,
+                                               cudaFlushGPUDirectRDMAWritesScope scope) {
+  return call([&](Runtime&) {
+    return target == cudaFlushGPUDirectRDMAWritesTargetCurrentDevice &&
+                   (scope == cudaFlushGPUDirectRDMAWritesToOwner ||
+                    scope == cudaFlushGPUDirectRDMAWritesToAllDevices)
+               ? Error::None
+               : Error::InvalidValue;
   });
 }
 

@@ -124,10 +124,6 @@ cudaError_t cudaStreamAddCallback(cudaStream_t stream, cudaStreamCallback_t call
   });
 }
 
-cudaError_t cudaLaunchKernel(const void*, dim3, dim3, void**, size_t, cudaStream_t) {
-  return vcuda::keep(cudaErrorNotSupported);
-}
-
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int flags) {
   return call([&](Runtime& runtime) {
     if (event == nullptr || flags > 7) return Error::InvalidValue;

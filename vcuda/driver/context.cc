@@ -1,6 +1,7 @@
 #include "vcuda/driver/context.h"
 
 #include <atomic>
+#include <cstdio>
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -9,11 +10,14 @@
 
 #include "gpu/virtual/tasks.h"
 
-extern "C" niccolite::gpu::virtual_::VirtualMachine* niccolite_virtual_driver(int);
+// Null beside NVIDIA's libcudart.so.13, which has the name of ours and calls this driver, so that
+// the driver must not call it.
+extern "C" [[gnu::weak]] niccolite::gpu::virtual_::VirtualMachine* niccolite_virtual_driver(int);
 
 struct CUctx_st {
   int device = 0;
   bool is_primary = false;
+  std::atomic<bool> is_in_runtime = false;  // a primary one that the runtime has made current
   unsigned int flags = 0;
   unsigned long long id = 0;
   int retained = 0;  // a primary one
@@ -21,7 +25,10 @@ struct CUctx_st {
 
 namespace vcuda::driver {
 
+bool has_runtime() { return niccolite_virtual_driver != nullptr; }
+
 niccolite::gpu::virtual_::VirtualMachine* machine() {
+  if (!has_runtime()) return nullptr;
   return niccolite_virtual_driver(niccolite::gpu::virtual_::kInterfaceVersion);
 }
 
@@ -75,17 +82,41 @@ CUresult check_context(CUcontext context) {
   return contexts.is_known(context) ? kSuccess : kInvalidContext;
 }
 
-// A program that also uses the runtime may have gone to another device with cudaSetDevice.
+// A program that also uses the runtime may have made a device current by it, or gone to another one
+// with cudaSetDevice.
 void follow_runtime() {
+  if (stack.empty()) {
+    niccolite::gpu::virtual_::VirtualMachine* const found = machine();
+    if (found == nullptr || !found->driver_calls().is_in_runtime()) return;
+    stack.push_back(nullptr);
+  }
   int device = 0;
-  if (stack.empty() || cudaGetDevice(&device) != cudaSuccess || stack.back()->device == device)
-    return;
+  if (cudaGetDevice(&device) != cudaSuccess) device = 0;
+  if (stack.back() != nullptr && stack.back()->device == device) return;
   stack.back() = primary_context(device);
+  stack.back()->is_in_runtime = true;
 }
 
-CUresult enter_top() { return stack.empty() ? kSuccess : of(cudaSetDevice(stack.back()->device)); }
+CUresult enter_top() {
+  if (!stack.empty()) return of(cudaSetDevice(stack.back()->device));
+  if (niccolite::gpu::virtual_::VirtualMachine* const found = machine())
+    found->driver_calls().leave_runtime();
+  return kSuccess;
+}
 
 }  // namespace
+
+CUresult refuse_foreign_runtime() {
+  static std::atomic<bool> is_told{false};
+  if (!is_told.exchange(true, std::memory_order_relaxed))
+    std::fprintf(stderr,
+                 "virtual GPUs: this program uses NVIDIA's CUDA runtime (libcudart_static.a, "
+                 "nvcc's default, "
+                 "or its libcudart.so), which works with NVIDIA's driver only. Link it with "
+                 "-cudart shared, and "
+                 "put the folder of virtual GPUs' libcudart.so.13 first in LD_LIBRARY_PATH\n");
+  return kNotSupported;
+}
 
 CUresult of(cudaError_t error) {
   switch (error) {
@@ -96,12 +127,18 @@ CUresult of(cudaError_t error) {
   }
 }
 
-bool is_initialized() { return initialized.load(std::memory_order_relaxed); }
+bool is_initialized() {
+  if (initialized.load(std::memory_order_relaxed)) return true;
+  niccolite::gpu::virtual_::VirtualMachine* const found = machine();
+  if (found == nullptr || !found->driver_calls().is_runtime_used()) return false;
+  initialized.store(true, std::memory_order_relaxed);
+  return true;
+}
 
 CUresult current_device(int& device) {
   if (!is_initialized()) return kNotInitialized;
-  if (stack.empty()) return kInvalidContext;
   follow_runtime();
+  if (stack.empty()) return kInvalidContext;
   device = stack.back()->device;
   return of(cudaSetDevice(device));
 }
@@ -129,6 +166,7 @@ extern "C" {
 
 CUresult cuInit(unsigned int flags) {
   if (flags != 0) return kInvalidValue;
+  if (!has_runtime()) return refuse_foreign_runtime();
   if (device_count() == 0) return kNoDevice;
   initialized.store(true, std::memory_order_relaxed);
   return kSuccess;
@@ -162,19 +200,22 @@ CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned int flags) {
 CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int* flags, int* active) {
   if (const CUresult result = check_device(device); result != kSuccess) return result;
   if (flags == nullptr || active == nullptr) return kInvalidValue;
+  follow_runtime();
   const CUctx_st* const context = primary_context(device);
   *flags = context->flags;
-  *active = context->retained > 0 ? 1 : 0;
+  *active = context->retained > 0 || context->is_in_runtime ? 1 : 0;
   return kSuccess;
 }
 // As cudaDeviceReset: waits, and frees nothing.
 CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
   if (const CUresult result = check_device(device); result != kSuccess) return result;
+  follow_runtime();
   int before = 0;
   static_cast<void>(cudaGetDevice(&before));
   static_cast<void>(cudaSetDevice(device));
   const CUresult result = of(cudaDeviceSynchronize());
   static_cast<void>(cudaSetDevice(before));
+  static_cast<void>(enter_top());
   return result;
 }
 
@@ -189,6 +230,7 @@ CUresult cuCtxCreate_v2(CUcontext* context, unsigned int flags, CUdevice device)
     *context = new CUctx_st{.device = device, .flags = flags, .id = contexts.next_id++};
     contexts.others.insert(*context);
   }
+  follow_runtime();
   stack.push_back(*context);
   return enter_top();
 }
@@ -208,13 +250,14 @@ CUresult cuCtxDestroy_v2(CUcontext context) {
 
 CUresult cuCtxPushCurrent_v2(CUcontext context) {
   if (const CUresult result = check_context(context); result != kSuccess) return result;
+  follow_runtime();
   stack.push_back(context);
   return enter_top();
 }
 CUresult cuCtxPopCurrent_v2(CUcontext* context) {
   if (!is_initialized()) return kNotInitialized;
-  if (stack.empty()) return kInvalidContext;
   follow_runtime();
+  if (stack.empty()) return kInvalidContext;
   if (context != nullptr) *context = stack.back();
   stack.pop_back();
   return enter_top();
@@ -258,7 +301,8 @@ CUresult cuCtxGetFlags(unsigned int* flags) {
 CUresult cuCtxGetId(CUcontext context, unsigned long long* id) {
   if (id == nullptr) return kInvalidValue;
   if (context == nullptr) {
-    if (stack.empty()) return kInvalidContext;
+    int device = 0;
+    if (const CUresult result = current_device(device); result != kSuccess) return result;
     context = stack.back();
   }
   if (const CUresult result = check_context(context); result != kSuccess) return result;

@@ -13,10 +13,15 @@ namespace vcuda::driver {
 /// The virtual GPUs, which the runtime's library has; null: none are configured.
 niccolite::gpu::virtual_::VirtualMachine* machine();
 
+/// Is the runtime of the process virtual GPUs' own?
+bool has_runtime();
+/// Says once that NVIDIA's does not work with this driver; gives NotSupported.
+CUresult refuse_foreign_runtime();
+
 /// Error codes of the runtime and of the driver are equal since CUDA 10.1, but for few.
 CUresult of(cudaError_t error);
 
-/// Has cuInit been called? All other functions want it.
+/// Has cuInit been called, or the runtime, which does so? All other functions want it.
 bool is_initialized();
 
 /// The device of the calling thread's context, which the runtime's calls of this thread are for,

@@ -39,6 +39,7 @@ extern "C" {
 
 CUresult cuDriverGetVersion(int* version) {
   if (version == nullptr) return kInvalidValue;
+  if (!has_runtime()) return refuse_foreign_runtime();
   return of(cudaDriverGetVersion(version));
 }
 
@@ -139,6 +140,20 @@ CUresult cuDeviceGetP2PAttribute(int* value, int attribute, CUdevice device, CUd
   const CUresult result = cuDeviceCanAccessPeer(value, device, peer);
   if (attribute == kRank || attribute == kArrays) *value = 0;
   return result;
+}
+CUresult cuFlushGPUDirectRDMAWrites(int target, int scope) {
+  return in_context([&] {
+    return of(
+        cudaDeviceFlushGPUDirectRDMAWrites(static_cast<cudaFlushGPUDirectRDMAWritesTarget>(target),
+                                           static_cast<cudaFlushGPUDirectRDMAWritesScope>(scope)));
+  });
+}
+// Tables that NVIDIA's own libraries share and no document describes. Its runtime asks for one
+// first, and gives up without it.
+CUresult cuGetExportTable(const void** table, const CUuuid* /*id*/) {
+  if (table == nullptr) return kInvalidValue;
+  *table = nullptr;
+  return refuse_foreign_runtime();
 }
 CUresult cuDeviceGetExecAffinitySupport(int* value, int /*type*/, CUdevice device) {
   if (const CUresult result = check(device); result != kSuccess) return result;

@@ -2,6 +2,10 @@
 #ifndef VCUDA_CUDA_BF16_H
 #define VCUDA_CUDA_BF16_H
 
+// The names of CUDA's own header, which programs ask for.
+#define __CUDA_BF16_H__
+#define __CUDA_BF16_TYPES_EXIST__
+
 #include "cuda_fp16.h"
 
 typedef struct __attribute__((aligned(2))) {
@@ -27,8 +31,8 @@ struct __attribute__((aligned(2))) __nv_bfloat16 {
   __nv_bfloat16() = default;
   __nv_bfloat16(const __nv_bfloat16_raw& raw) : __x(raw.x) {}
   __nv_bfloat16(float value) : __x(vcuda::bfloat16_bits(value)) {}
-  __nv_bfloat16(double value) : __x(vcuda::bfloat16_bits(static_cast<float>(value))) {}
-  __nv_bfloat16(int value) : __x(vcuda::bfloat16_bits(static_cast<float>(value))) {}
+  __nv_bfloat16(double value) : __x(vcuda::bfloat16_bits(vcuda::to_odd(value))) {}
+  __nv_bfloat16(int value) : __x(vcuda::bfloat16_bits(vcuda::to_odd(value))) {}
   operator float() const { return vcuda::float_of(static_cast<uint32_t>(__x) << 16); }
   operator __nv_bfloat16_raw() const {
     __nv_bfloat16_raw raw;
@@ -41,6 +45,15 @@ typedef __nv_bfloat16 nv_bfloat16;
 inline __nv_bfloat16 __float2bfloat16(float value) { return __nv_bfloat16(value); }
 inline __nv_bfloat16 __float2bfloat16_rn(float value) { return __nv_bfloat16(value); }
 inline __nv_bfloat16 __double2bfloat16(double value) { return __nv_bfloat16(value); }
+#define VCUDA_FROM_INTEGER(name, type) \
+  inline __nv_bfloat16 name(type value) { return __nv_bfloat16(vcuda::to_odd(value)); }
+VCUDA_FROM_INTEGER(__int2bfloat16_rn, int)
+VCUDA_FROM_INTEGER(__uint2bfloat16_rn, unsigned int)
+VCUDA_FROM_INTEGER(__ll2bfloat16_rn, long long)
+VCUDA_FROM_INTEGER(__ull2bfloat16_rn, unsigned long long)
+VCUDA_FROM_INTEGER(__short2bfloat16_rn, short)
+VCUDA_FROM_INTEGER(__ushort2bfloat16_rn, unsigned short)
+#undef VCUDA_FROM_INTEGER
 inline float __bfloat162float(__nv_bfloat16 value) { return static_cast<float>(value); }
 inline __nv_bfloat16 __ushort_as_bfloat16(unsigned short bits) {
   __nv_bfloat16 value;

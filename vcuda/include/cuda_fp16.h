@@ -2,6 +2,10 @@
 #ifndef VCUDA_CUDA_FP16_H
 #define VCUDA_CUDA_FP16_H
 
+// The names of CUDA's own header, which programs ask for.
+#define __CUDA_FP16_H__
+#define __CUDA_FP16_TYPES_EXIST__
+
 #include "host_defines.h"
 
 typedef struct __attribute__((aligned(2))) {
@@ -43,8 +47,8 @@ struct __attribute__((aligned(2))) __half {
   __half() = default;
   __half(const __half_raw& raw) : __x(raw.x) {}
   __half(float value) : __x(vcuda::half_bits(value)) {}
-  __half(double value) : __x(vcuda::half_bits(static_cast<float>(value))) {}
-  __half(int value) : __x(vcuda::half_bits(static_cast<float>(value))) {}
+  __half(double value) : __x(vcuda::half_bits(vcuda::to_odd(value))) {}
+  __half(int value) : __x(vcuda::half_bits(vcuda::to_odd(value))) {}
   operator float() const { return vcuda::half_value(__x); }
   operator __half_raw() const {
     __half_raw raw;
@@ -57,6 +61,15 @@ typedef __half half;
 inline __half __float2half(float value) { return __half(value); }
 inline __half __float2half_rn(float value) { return __half(value); }
 inline __half __double2half(double value) { return __half(value); }
+#define VCUDA_FROM_INTEGER(name, type) \
+  inline __half name(type value) { return __half(vcuda::to_odd(value)); }
+VCUDA_FROM_INTEGER(__int2half_rn, int)
+VCUDA_FROM_INTEGER(__uint2half_rn, unsigned int)
+VCUDA_FROM_INTEGER(__ll2half_rn, long long)
+VCUDA_FROM_INTEGER(__ull2half_rn, unsigned long long)
+VCUDA_FROM_INTEGER(__short2half_rn, short)
+VCUDA_FROM_INTEGER(__ushort2half_rn, unsigned short)
+#undef VCUDA_FROM_INTEGER
 inline float __half2float(__half value) { return static_cast<float>(value); }
 inline __half __ushort_as_half(unsigned short bits) {
   __half value;

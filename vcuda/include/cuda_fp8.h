@@ -2,6 +2,10 @@
 #ifndef VCUDA_CUDA_FP8_H
 #define VCUDA_CUDA_FP8_H
 
+// The names of CUDA's own header, which programs ask for.
+#define __CUDA_FP8_H__
+#define __CUDA_FP8_TYPES_EXIST__
+
 #include "cuda_bf16.h"
 
 typedef unsigned char __nv_fp8_storage_t;

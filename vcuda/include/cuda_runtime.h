@@ -2,6 +2,8 @@
 #ifndef VCUDA_CUDA_RUNTIME_H
 #define VCUDA_CUDA_RUNTIME_H
 
+#define __CUDA_RUNTIME_H__  // the name of CUDA's own header, which programs ask for
+
 #include "cuda_runtime_api.h"
 
 #ifdef __cplusplus

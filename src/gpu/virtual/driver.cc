@@ -357,6 +357,9 @@ class Driver final : public VirtualMachine, public DriverCalls {
 
   DriverCalls& driver_calls() override { return *this; }
   VirtualMemory& virtual_memory() override { return runtime_.address_space(); }
+  bool is_runtime_used() override { return Runtime::is_used(); }
+  bool is_in_runtime() override { return Runtime::has_context(); }
+  void leave_runtime() override { Runtime::has_context() = false; }
   Error fill(int device, StreamHandle stream, void* target, uint32_t value, size_t element_bytes,
              size_t count, bool waits) override {
     size_t width = 0;

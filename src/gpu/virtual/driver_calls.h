@@ -26,6 +26,12 @@ class DriverCalls {
  public:
   virtual VirtualMemory& virtual_memory() = 0;
 
+  /// Has the runtime been called in this process? Then the driver counts as initialised.
+  virtual bool is_runtime_used() = 0;
+  /// Has the calling thread called the runtime for its current device, since leave_runtime()?
+  virtual bool is_in_runtime() = 0;
+  virtual void leave_runtime() = 0;
+
   /// Stores `count` elements of 2 or 4 bytes. `waits`: the call returns when it is done.
   virtual Error fill(int device, StreamHandle stream, void* target, uint32_t value,
                      size_t element_bytes, size_t count, bool waits) = 0;

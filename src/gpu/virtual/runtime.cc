@@ -1,6 +1,7 @@
 #include "gpu/virtual/runtime.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <optional>
 #include <string>
@@ -16,6 +17,8 @@ namespace niccolite::gpu::virtual_ {
 namespace {
 
 thread_local int thread_device = 0;
+thread_local bool thread_has_context = false;
+std::atomic<bool> is_runtime_used{false};
 
 // Among very many GPUs a share would be too small to be of use: each may then take more, as long as
 // the host has it (MemoryMap).
@@ -71,6 +74,12 @@ Runtime::Runtime(VisibleDevices visible)
 
 int Runtime::current_device() { return thread_device; }
 void Runtime::set_current_device(int device) { thread_device = device; }
+bool Runtime::is_used() { return is_runtime_used.load(std::memory_order_relaxed); }
+bool& Runtime::has_context() { return thread_has_context; }
+void Runtime::note_use() {
+  // Read first: the line stays shared among all threads.
+  if (!is_used()) is_runtime_used.store(true, std::memory_order_relaxed);
+}
 
 Result<DeviceInfo> Runtime::describe(int device) const {
   if (!is_device(device))

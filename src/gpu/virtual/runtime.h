@@ -70,6 +70,12 @@ class Runtime {
   /// Of the calling thread.
   static int current_device();
   static void set_current_device(int device);
+  /// As CUDA's runtime initialises the driver: has any thread called the runtime, and has the
+  /// calling thread done so since the driver last took its context away? Then a primary context is
+  /// current.
+  static bool is_used();
+  static bool& has_context();
+  static void note_use();
   Error synchronize_device(int device);
   /// Waits for all work queued so far, captures apart; NotReady at the deadline.
   Error drain(int device, Deadline deadline);

@@ -23,6 +23,16 @@ inline float float_of(uint32_t bits) {
   return value;
 }
 
+/// The float next to `value` towards zero, with its last bit set where that is not `value` itself:
+/// a rounding of it to a shorter type is a rounding of `value`.
+inline float to_odd(long double value) {
+  float near = static_cast<float>(value);
+  if (near == value || std::isnan(near)) return near;
+  if (std::fabs(static_cast<long double>(near)) > std::fabs(value))
+    near = std::nextafter(near, 0.0f);
+  return float_of(bits_of(near) | 1);
+}
+
 /// Exponent and mantissa of |value|, which is finite, in a type with those many bits of each. What
 /// is too large gives a number beyond the type's largest, for the caller to see.
 template <int kExponentBits, int kMantissaBits>
