@@ -296,7 +296,11 @@ static int test(void* request, int* is_done, int* sizes) {
 #ifndef BROKEN_EVENTS
   if (of->event != NULL) tell(&of->event, EVENT_STOP, NULL, SOCKET_LAYOUT, NULL);
 #endif
+#ifdef BROKEN_SIZES
+  (void)sizes; /* as google's fast socket: nobody needs it */
+#else
   if (sizes != NULL) *sizes = (int)of->length;
+#endif
   return SUCCESS;
 }
 

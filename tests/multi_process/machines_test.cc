@@ -285,6 +285,13 @@ TEST_P(Machines, APluginThatCompletesItsTableInInitServes) {
   expect_the_plugin_serves(running);
 }
 
+// As google's fast socket, which leaves test()'s sizes alone.
+TEST_P(Machines, APluginThatTellsNoSizesCarriesEveryOperation) {
+  std::vector<Process> running =
+      run("perform", {make_id(), make_id()}, {{"NCCL_NET_PLUGIN", plugin("SIZES")}});
+  for (Process& process : running) EXPECT_EQ(process.wait(seconds(240)), 0) << process.output();
+}
+
 TEST_P(Machines, APluginOfTheNameThatIsAskedForServes) {
   std::vector<Process> running =
       run("reduce", {make_id()},

@@ -11,6 +11,7 @@ namespace {
 // So much is under way to hide a network's latency; 1 MiB a pair of ranks.
 constexpr size_t kMessages = 8;
 constexpr size_t kMessageBytes = 64 << 10;
+using Length = uint64_t;  // of a message, with itself; first in it
 
 }  // namespace
 
@@ -111,8 +112,7 @@ Result<bool> Messenger::complete_sends() {
   bool moved = false;
   while (sends_ > 0) {
     Message& oldest = outbox_.messages[first_sent_];
-    size_t bytes = 0;
-    if (!TRY(options_.network->test(oldest.request, bytes))) break;
+    if (!TRY(options_.network->test(oldest.request))) break;
     oldest.request = nullptr;
     options_.pulse->acknowledged(Pulse::Clock::now());
     for (const Part& part : oldest.parts)
@@ -141,7 +141,7 @@ void Messenger::give_pulse() {
 }
 
 void Messenger::collect() {
-  const auto most = static_cast<uint32_t>(message_bytes() - sizeof(Frame));
+  const auto most = static_cast<uint32_t>(message_bytes() - sizeof(Length) - sizeof(Frame));
   if (receiving_ != nullptr)
     for (const auto& [key, end] : incoming_)
       end->collect(Incoming::Credit::All,
@@ -152,10 +152,11 @@ void Messenger::collect() {
 }
 
 void Messenger::fill(Message& message) {
+  message.used = sizeof(Length);
   while (!waiting_.empty()) {
     const Part& part = waiting_.front();
     const size_t payload = part.frame.kind == FrameKind::Part ? part.frame.length : 0;
-    if (message.used + sizeof part.frame + payload > message.bytes.size()) return;
+    if (message.used + sizeof part.frame + payload > message.bytes.size()) break;
     std::memcpy(message.bytes.data() + message.used, &part.frame, sizeof part.frame);
     message.used += sizeof part.frame;
     if (payload > 0) std::memcpy(message.bytes.data() + message.used, part.payload(), payload);
@@ -163,6 +164,8 @@ void Messenger::fill(Message& message) {
     message.parts.push_back(part);
     waiting_.pop_front();
   }
+  const Length length = message.used;
+  std::memcpy(message.bytes.data(), &length, sizeof length);
 }
 
 // A message has several slots' parts: its events belong to the first.
@@ -180,9 +183,10 @@ Result<bool> Messenger::send_messages() {
   while (sends_ < kMessages) {
     Message& next = outbox_.messages[(first_sent_ + sends_) % kMessages];
     // One that found no room goes as it is: a plug-in may remember what it was asked.
-    if (next.used == 0) fill(next);
-    const bool is_end = next.used == 0 && is_finishing_ && ends_sent_ < kMessages;
-    if (next.used == 0 && !is_end) break;
+    if (next.used <= sizeof(Length)) fill(next);
+    const bool is_empty = next.used == sizeof(Length);
+    const bool is_end = is_empty && is_finishing_ && ends_sent_ < kMessages;
+    if (is_empty && !is_end) break;
     next.request = TRY(options_.network->send(sending_, next.bytes.data(), next.used,
                                               options_.own_rank, outbox_.memory, handle_of(next)));
     if (next.request == nullptr) break;
@@ -197,6 +201,8 @@ Result<bool> Messenger::post(Message& message) {
   if (message.request != nullptr) return true;
   // Behind the first end are the others alone.
   if (peer_ends() && receives_ + ends_received_ >= kMessages) return false;
+  // A message that was here before must not be taken for the new one.
+  std::memset(message.bytes.data(), 0, sizeof(Length));
   message.request = TRY(options_.network->receive(
       receiving_, message.bytes.data(), message.bytes.size(), options_.peer_rank, inbox_.memory));
   if (message.request == nullptr) return false;
@@ -210,31 +216,32 @@ Result<bool> Messenger::receive_messages() {
     if (!TRY(post(inbox_.messages[(next_received_ + i) % kMessages]))) break;
   while (inbox_.messages[next_received_].request != nullptr) {
     Message& oldest = inbox_.messages[next_received_];
-    size_t bytes = 0;
-    if (!TRY(options_.network->test(oldest.request, bytes))) break;
+    if (!TRY(options_.network->test(oldest.request))) break;
     oldest.request = nullptr;
     --receives_;
     // relaxed: a time, which publishes nothing.
     options_.pulse->heard().store(Pulse::Clock::now().time_since_epoch().count(),
                                   std::memory_order_relaxed);
-    TRY(take(oldest, bytes));
+    TRY(take(oldest));
     next_received_ = (next_received_ + 1) % kMessages;
     moved = true;
   }
   return moved;
 }
 
-Status Messenger::take(const Message& message, size_t bytes) {
-  if (bytes > message.bytes.size())
-    return Status::remote_error("a message of {} bytes in a buffer of {}", bytes,
+Status Messenger::take(const Message& message) {
+  Length length = 0;
+  std::memcpy(&length, message.bytes.data(), sizeof length);
+  if (length < sizeof length || length > message.bytes.size())
+    return Status::remote_error("a message of {} bytes in a buffer of {}", length,
                                 message.bytes.size());
-  if (bytes == 0) {  // an end, of which there is one for each receive
+  if (length == sizeof length) {  // an end: one comes for each receive
     ++ends_received_;
     is_finishing_ = true;  // it waits for the answer, and this rank's end may be far
     abandon();
     return {};
   }
-  std::span<const std::byte> rest = message.bytes.first(bytes);
+  std::span<const std::byte> rest = message.bytes.first(length).subspan(sizeof length);
   while (!rest.empty()) {
     Frame frame;
     if (rest.size() < sizeof frame) return Status::remote_error("a message that ends in a frame");

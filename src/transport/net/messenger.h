@@ -1,9 +1,10 @@
 // Messenger: all that goes between this rank and one of another machine where a plug-in moves the
-// bytes: a connection of it in each direction, whose messages are frames with their bytes, one
-// after the other. What is received lies in a message buffer first, as a receive must be posted
-// before anybody knows which slot it is for. Every frame has a place when it comes (frame.h), so a
-// message never waits in its buffer. Thread safety: handle() from any thread, the rest on the
-// proxy's.
+// bytes: a connection of it in each direction. A message is its length and frames with their bytes,
+// one after the other; a plug-in need not tell the length of a message that came. An end is a
+// length alone. A message that is received lies in a message buffer first, as a receive must be
+// posted before anybody knows which slot it is for. Every frame has a place when it comes
+// (frame.h), so a message never waits in its buffer. Thread safety: handle() from any thread, the
+// rest on the proxy's.
 #pragma once
 
 #include <deque>
@@ -56,7 +57,7 @@ class Messenger {
   struct Message {
     std::span<std::byte> bytes;
     void* request = nullptr;  // under way
-    size_t used = 0;
+    size_t used = 0;          // with its length
     std::vector<Part> parts;  // in it
   };
   /// All messages of one direction: a ring in one piece of memory, which is registered once, for as
@@ -78,7 +79,7 @@ class Messenger {
   Result<bool> receive_messages();
   Status prepare(void* connection, Box& box);
   Result<bool> post(Message& message);
-  Status take(const Message& message, size_t bytes);
+  Status take(const Message& message);
   Result<size_t> take_frame(const Frame& frame, std::span<const std::byte> rest);
   void collect();
   void* handle_of(const Message& message) const;

@@ -42,8 +42,8 @@ class Network {
                              void* event) = 0;
   virtual Result<void*> receive(void* connection, void* data, size_t bytes, int tag,
                                 void* memory) = 0;
-  /// Is it done? A request that is done is gone. `bytes`: what came.
-  virtual Result<bool> test(void* request, size_t& bytes) = 0;
+  /// Is it done? A request that is done is gone. Plug-ins need not tell how many bytes came.
+  virtual Result<bool> test(void* request) = 0;
   virtual void close_send(void* connection) = 0;
   virtual void close_receive(void* connection) = 0;
   virtual void close_listener(void* listener) = 0;
