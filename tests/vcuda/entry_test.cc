@@ -153,6 +153,12 @@ TEST(Runtime, FlushesWhatNetworkDevicesHaveWritten) {
             cudaSuccess);
 }
 
+TEST(Vectors, AreMadeOfTheirParts) {
+  const float4 made = make_float4(1, 2, 3, 4);
+  EXPECT_EQ(made.x + 10 * made.y + 100 * made.z + 1000 * made.w, 4321);
+  EXPECT_EQ(make_uchar2(1, 255).y, 255);
+}
+
 TEST(Integers, BecomeTheNearestHalfAndBfloat16) {
   EXPECT_EQ(float(__ull2half_rn(1)), 1);
   EXPECT_EQ(float(__int2half_rn(-2049)), -2048) << "a tie goes to the even one";

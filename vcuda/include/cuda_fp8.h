@@ -64,7 +64,7 @@ inline __half_raw __nv_cvt_fp8_to_halfraw(__nv_fp8_storage_t bits, __nv_fp8_inte
     __nv_fp8_storage_t __x;                                                                     \
     name() = default;                                                                           \
     explicit name(float value) : __x(vcuda::fp8_bits(value, __NV_SATFINITE, interpretation)) {} \
-    explicit name(double value) : name(static_cast<float>(value)) {}                            \
+    explicit name(double value) : name(vcuda::to_odd(value)) {}                                 \
     explicit name(__half value) : name(static_cast<float>(value)) {}                            \
     explicit name(__nv_bfloat16 value) : name(static_cast<float>(value)) {}                     \
     explicit name(int value) : name(static_cast<float>(value)) {}                               \

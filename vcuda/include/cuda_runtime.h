@@ -5,6 +5,7 @@
 #define __CUDA_RUNTIME_H__  // the name of CUDA's own header, which programs ask for
 
 #include "cuda_runtime_api.h"
+#include "vector_functions.h"
 
 #ifdef __cplusplus
 
