@@ -379,7 +379,7 @@ void Communicator::start_profiling() {
                                .rank = rank()});
   if (profiler == nullptr) return;
   transport::net::Network::tell_events_to(&observe::NetworkEvents::hear);
-  profiling_ = std::make_shared<Profiling>(profiler);
+  profiling_ = std::make_shared<Profiling>(profiler, rank());
   if (log_ != nullptr) {
     log_->recorder()->set_listener(profiling_);
     connection_events_->tell(profiling_->proxies());

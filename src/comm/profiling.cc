@@ -50,8 +50,8 @@ const char* constant_name(const std::string& name) {
   return names->insert(name).first->c_str();
 }
 
-Profiling::Profiling(const std::shared_ptr<Profiler>& profiler)
-    : profiler_(profiler), proxies_(std::make_shared<ProxyProfile>(profiler)) {}
+Profiling::Profiling(const std::shared_ptr<Profiler>& profiler, int rank)
+    : rank_(rank), profiler_(profiler), proxies_(std::make_shared<ProxyProfile>(profiler)) {}
 
 std::shared_ptr<Profiler> Profiling::profiler() const {
   std::lock_guard lock(mutex_);
@@ -99,14 +99,27 @@ void Profiling::forget(ProfilerHandle group_call) {
 }
 
 // Launches take the calls of a group in another order than the program made them.
-Profiling::Pending Profiling::take(const Call& call) {
+template <typename Predicate>
+Profiling::Pending Profiling::take(Predicate is_it) {
   std::lock_guard lock(mutex_);
   const auto found = std::find_if(pending_.begin(), pending_.end(),
-                                  [&](const Pending& pending) { return pending.call == call; });
+                                  [&](const Pending& pending) { return is_it(pending.call); });
   if (found == pending_.end()) return {};
   Pending pending = *found;
   pending_.erase(found);
   return pending;
+}
+
+// A message to the own rank is one work, the send's; its receive has an event and a kernel as well.
+void Profiling::add_receive_from_self(Flight& flight) {
+  const Pending receive = take([&](const Call& other) {
+    return other.is_message() && !other.is_send && other.peer == rank_;
+  });
+  Operation operation = flight.operations.back();
+  operation.call.is_send = false;
+  if (receive.event != nullptr) operation.call = receive.call;
+  operation.call_event = receive.event;
+  flight.operations.push_back(std::move(operation));
 }
 
 Profiling::Started Profiling::start(const Launch& launch) {
@@ -121,7 +134,7 @@ Profiling::Started Profiling::start(const Launch& launch) {
   ProfilerHandle group_call = nullptr;
   for (size_t i = 0; i < launch.calls.size(); ++i) {
     const Call& call = launch.calls[i];
-    const Pending pending = take(call);
+    const Pending pending = take([&](const Call& other) { return other == call; });
     if (group_call == nullptr) group_call = pending.group_call;
     const size_t kind = call.is_message() && call.is_send
                             ? schedule::kCollectives
@@ -132,6 +145,7 @@ Profiling::Started Profiling::start(const Launch& launch) {
          .sequence = launch.is_captured ? sequences_[kind] : sequences_[kind]++,
          .call_event = pending.event,
          .work = i < launch.form->works.size() ? launch.form->works[i] : LaunchForm::Work{}});
+    if (call.is_message() && call.peer == rank_) add_receive_from_self(*flight);
   }
   for (size_t i = 0; i < flight->operations.size(); ++i) {
     const LaunchForm::Work& work = flight->operations[i].work;

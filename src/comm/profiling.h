@@ -56,7 +56,8 @@ const char* constant_name(const std::string& name);
 
 class Profiling final : public observe::Recorder::Listener {
  public:
-  explicit Profiling(const std::shared_ptr<observe::Profiler>& profiler);
+  /// `rank`: the profiled one.
+  Profiling(const std::shared_ptr<observe::Profiler>& profiler, int rank);
 
   ~Profiling() override { close(); }
 
@@ -136,7 +137,10 @@ class Profiling final : public observe::Recorder::Listener {
 
   Started start(const Launch& launch) EXCLUDES(mutex_);
   void finish(const Launch& launch, const Started& started, bool is_queued) EXCLUDES(mutex_);
-  Pending take(const Call& call) EXCLUDES(mutex_);
+  /// The oldest pending call for which `is_it` holds; an empty one: there is none.
+  template <typename Predicate>
+  Pending take(Predicate is_it) EXCLUDES(mutex_);
+  void add_receive_from_self(Flight& flight) EXCLUDES(mutex_);
   std::shared_ptr<Flight> flight_of(uint64_t launch) EXCLUDES(mutex_);
   void begin_operations(observe::Profiler& profiler, Flight& flight) const;
   static void start_channel(observe::Profiler& profiler, Flight& flight, Channel& channel,
@@ -150,6 +154,7 @@ class Profiling final : public observe::Recorder::Listener {
                                observe::ProfilerHandle group);
 
   mutable std::mutex mutex_;
+  const int rank_;
   std::shared_ptr<observe::Profiler> profiler_ GUARDED_BY(mutex_);
   std::vector<Pending> pending_ GUARDED_BY(mutex_);
   std::map<uint64_t, std::shared_ptr<Flight>> flights_ GUARDED_BY(mutex_);  // by launch

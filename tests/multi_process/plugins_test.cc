@@ -189,6 +189,58 @@ TEST(ProfilerPlugin, HearsOfEveryCallOfAGroup) {
   }
 }
 
+// Two ranks of one process: each sends to itself, twice in one group.
+ROLE(profiled_self) {
+  ncclUniqueId id;
+  REQUIRE_NCCL(ncclGetUniqueId(&id));
+  LocalRanks ranks(id, 2, 0, 2);
+  constexpr size_t kCount = 1000;
+  std::vector<int*> buffers(2);
+  for (size_t i = 0; i < 2; ++i) {
+    REQUIRE_CUDA(cudaSetDevice(static_cast<int>(i)));
+    REQUIRE_CUDA(cudaMalloc(&buffers[i], 4 * kCount * sizeof(int)));
+  }
+  REQUIRE_NCCL(ncclGroupStart());
+  for (int i = 0; i < 2; ++i) {
+    const auto at = static_cast<size_t>(i);
+    for (size_t message = 0; message < 2; ++message) {
+      int* const data = buffers[at] + 2 * message * kCount;
+      REQUIRE_NCCL(ncclSend(data, kCount, ncclInt, i, ranks.comms[at], ranks.streams[at]));
+      REQUIRE_NCCL(ncclRecv(data + kCount, kCount, ncclInt, i, ranks.comms[at], ranks.streams[at]));
+    }
+  }
+  REQUIRE_NCCL(ncclGroupEnd());
+  for (cudaStream_t stream : ranks.streams) REQUIRE_CUDA(cudaStreamSynchronize(stream));
+  for (int* buffer : buffers) REQUIRE_CUDA(cudaFree(buffer));
+  ranks.destroy();
+  return 0;
+}
+
+TEST(ProfilerPlugin, HearsOfReceivesFromTheOwnRank) {
+  const Folder folder;
+  ASSERT_NO_FATAL_FAILURE(run_traced("profiled_self", folder));
+  for (const int rank : {0, 1}) {
+    SCOPED_TRACE(rank);
+    Trace trace = read_trace(folder.path(), rank);
+    std::multiset<uint64_t> calls, parents;
+    std::multiset<std::string> functions;
+    for (const nlohmann::json& event : trace.events["P2pApi"])
+      calls.insert(event["id"].get<uint64_t>());
+    size_t channels = 0;
+    for (const nlohmann::json& event : trace.events["P2p"]) {
+      parents.insert(event["parent"].get<uint64_t>());
+      functions.insert(event["function"]);
+      EXPECT_EQ(event["peer"], rank);
+      EXPECT_GT(event["channels"], 0);
+      channels += event["channels"].get<size_t>();
+    }
+    EXPECT_EQ(calls.size(), 4u);
+    EXPECT_EQ(parents, calls);
+    EXPECT_EQ(functions, (std::multiset<std::string>{"Send", "Send", "Recv", "Recv"}));
+    EXPECT_EQ(trace.events["KernelCh"].size(), channels);
+  }
+}
+
 TEST(ProfilerPlugin, HearsOfNothingThatItsMaskLeavesOut) {
   const Folder folder;
   ASSERT_NO_FATAL_FAILURE(run_traced("profiled", folder, {{"PROFILER_MASK", "0x2"}}));
