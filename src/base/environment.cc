@@ -139,11 +139,14 @@ void open_once() {
   State& of = state();
   const char* text = getenv(kVariable);
   const std::string name = text == nullptr ? "" : text;
+  constexpr char kPrefix[] = "libnccl-env";
   if (PluginLibrary::is_none(name)) return;
   std::string why;
-  of.library = PluginLibrary::open("libnccl-env", name, why);
+  of.library = PluginLibrary::open(kPrefix, name, why);
   if (of.library == nullptr) {
-    if (!name.empty()) give_up(name, fmt::format("dlopen cannot open it: {}", why));
+    if (!why.empty())
+      give_up(PluginLibrary::describe(kPrefix, name, kVariable),
+              fmt::format("dlopen cannot open it: {}", why));
     return;
   }
   if (const void* v2 = of.library->find("ncclEnvPlugin_v2"))

@@ -53,9 +53,19 @@ std::shared_ptr<PluginLibrary> PluginLibrary::open(std::string_view prefix, cons
   if (is_program) return opened(dlopen(nullptr, RTLD_NOW), "the program itself");
   for (const std::string& file : files_of(prefix, name)) {
     if (void* handle = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL)) return opened(handle, file);
-    why += fmt::format("{}{}", why.empty() ? "" : "; ", dlerror());
+    const std::string error = dlerror();
+    // Its own file, and not one that it needs.
+    const bool is_absent =
+        error.starts_with(fmt::format("{}: cannot open shared object file: No such file", file));
+    if (name.empty() && is_absent) continue;
+    why += fmt::format("{}{}", why.empty() ? "" : "; ", error);
   }
   return nullptr;
+}
+
+std::string PluginLibrary::describe(std::string_view prefix, const std::string& name,
+                                    std::string_view variable) {
+  return name.empty() ? fmt::format("{}.so", prefix) : fmt::format("{} ({})", name, variable);
 }
 
 std::vector<std::string> PluginLibrary::network_names() {

@@ -19,7 +19,8 @@ class PluginLibrary {
   static const Logger kLogger;
 
   /// Opens what `name` stands for: a file; NAME for `prefix`-NAME.so; STATIC_PLUGIN for the program
-  /// itself; empty for `prefix`.so. Null where nothing opens: `why` then says what dlopen did.
+  /// itself; empty for `prefix`.so. Null where nothing opens: `why` then says what dlopen did; it
+  /// stays empty where `name` is and there is no such file, which is nobody's mistake.
   static std::shared_ptr<PluginLibrary> open(std::string_view prefix, const std::string& name,
                                              std::string& why);
   /// The first library of NCCL_NET_PLUGIN that opens, where tuners and profilers may be, too; null:
@@ -27,6 +28,9 @@ class PluginLibrary {
   static std::shared_ptr<PluginLibrary> open_of_network();
   /// What NCCL_NET_PLUGIN lists; nothing: no plug-ins.
   static std::vector<std::string> network_names();
+  /// For messages: the name with its variable, or the file that is looked for without one.
+  static std::string describe(std::string_view prefix, const std::string& name,
+                              std::string_view variable);
   /// "none", in any case: no plug-in of that kind.
   static bool is_none(const std::string& name);
 

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <atomic>
 #include <filesystem>
 #include <numeric>
 
@@ -50,15 +51,28 @@ Status or_give_up(const bootstrap::JoinOptions& join, Status status) {
   return status;
 }
 
+// On one machine a name in NCCL_NET that no network has costs nothing yet: a word, once in a
+// process.
+void check_unneeded_network(const transport::net::Network::Wish& wish) {
+  static std::atomic_flag is_told;
+  if (parameters::net().empty() || is_told.test(std::memory_order_relaxed)) return;
+  const Status status = transport::net::Network::choose(wish).status();
+  if (status.is_ok() || is_told.test_and_set(std::memory_order_relaxed)) return;
+  LOG(Warn, Init, "{}. One machine needs none; ranks on several will fail", status.message());
+}
+
 // Null: sockets. Plug-ins are opened where they are needed, or asked for by the program.
 Result<std::shared_ptr<transport::net::Network>> choose_network(bool is_needed,
                                                                 const Configuration& configuration,
                                                                 uint64_t communicator) {
+  const transport::net::Network::Wish wish{.name = configuration.network,
+                                           .traffic_class = configuration.traffic_class,
+                                           .communicator = communicator};
   std::shared_ptr<transport::net::Network> network;
   if (is_needed || !configuration.network.empty())
-    network = TRY(transport::net::Network::choose({.name = configuration.network,
-                                                   .traffic_class = configuration.traffic_class,
-                                                   .communicator = communicator}));
+    network = TRY(transport::net::Network::choose(wish));
+  else
+    check_unneeded_network(wish);
   if (network == nullptr)
     LOG(Info, Init, "Using network Socket");
   else

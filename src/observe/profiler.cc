@@ -338,9 +338,9 @@ std::shared_ptr<PluginLibrary> find_library() {
   }
   if (auto library = PluginLibrary::open_of_network())
     if (has_table(*library)) return library;
-  if (!name.empty())
-    LOG(Warn, Profile, "profiler plug-in {} (NCCL_PROFILER_PLUGIN): {}; nothing is profiled", name,
-        why);
+  if (!why.empty())
+    LOG(Warn, Profile, "profiler plug-in {}: {}; nothing is profiled",
+        PluginLibrary::describe(kPrefix, name, "NCCL_PROFILER_PLUGIN"), why);
   return nullptr;
 }
 

@@ -269,9 +269,9 @@ std::shared_ptr<PluginLibrary> find_library() {
   }
   if (auto library = PluginLibrary::open_of_network())
     if (has_table(*library)) return library;
-  if (!name.empty())
-    LOG(Warn, Tuning, "tuner plug-in {} (NCCL_TUNER_PLUGIN): {}; the cost model chooses by itself",
-        name, why);
+  if (!why.empty())
+    LOG(Warn, Tuning, "tuner plug-in {}: {}; the cost model chooses by itself",
+        PluginLibrary::describe(kPrefix, name, "NCCL_TUNER_PLUGIN"), why);
   return nullptr;
 }
 

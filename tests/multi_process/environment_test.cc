@@ -368,6 +368,18 @@ TEST(Environment, EachProcessMaySeeAnotherGpu) {
   EXPECT_THAT(ranks[1].output(), AllOf(HasSubstr("COUNT 2\n"), HasSubstr("FIRST 03 f000:03:00.0")));
 }
 
+// Where all ranks are on one machine no network is needed; elsewhere these names end init.
+TEST(Environment, NetworksThatThereAreNotAreToldOnOneMachineToo) {
+  for (const auto& [name, hint] : {std::pair("IB", "InfiniBand is not built in"),
+                                   std::pair("Sokcet", "One machine needs none")}) {
+    const std::string output = output_of({{"NCCL_NET", name}});
+    const std::string told = std::string("NCCL_NET='") + name + "'";
+    EXPECT_THAT(output, AllOf(HasSubstr(told), HasSubstr(hint)));
+    EXPECT_EQ(output.find(told), output.rfind(told)) << "once: " << output;
+  }
+  EXPECT_THAT(output_of({{"NCCL_NET", "socket"}}), IsEmpty());
+}
+
 TEST(Environment, IsToldThatItHidesAllGpus) {
   Process process("first_visible", {"", "0"},
                   {{"NICCOLITE_DEVICES", "virtual:4"}, {"CUDA_VISIBLE_DEVICES", "7"}});

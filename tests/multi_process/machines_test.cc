@@ -10,6 +10,7 @@
 
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 
 #include "tests/multi_process/process.h"
@@ -390,6 +391,29 @@ INSTANTIATE_TEST_SUITE_P(
                     Lie{"COUNT", "devices finds -1 network devices"}, Lie{"COMMS", "maxComms 0"},
                     Lie{"SPEED", "a speed of -5 Mbit/s"}),
     [](const auto& lie) { return lie.param.what; });
+
+// Nobody names them, the loader finds them, and they do not load: what each would have done is
+// said.
+TEST(PluginsOfDefaultNames, ThatDoNotLoadAreNamed) {
+  const std::string folder = "/tmp/niccolite-default-plugins-" + std::to_string(getpid());
+  std::filesystem::create_directories(folder);
+  for (const char* kind : {"net", "tuner", "profiler", "env"})
+    std::ofstream(folder + "/libnccl-" + kind + ".so") << "no library";
+  const std::string id = make_id();
+  std::vector<Process> running;
+  for (const int rank : {0, 1})
+    running.emplace_back("reduce", Arguments{id, "2", std::to_string(rank), "1"},
+                         on_machine(rank, {{"LD_LIBRARY_PATH", folder}}));
+  for (Process& process : running) {
+    EXPECT_EQ(process.wait(), 0) << process.output();
+    EXPECT_THAT(process.output(), HasSubstr("network plug-in libnccl-net.so: "));
+    EXPECT_THAT(process.output(), HasSubstr("sockets serve instead: TCP"));
+    EXPECT_THAT(process.output(), HasSubstr("tuner plug-in libnccl-tuner.so: "));
+    EXPECT_THAT(process.output(), HasSubstr("profiler plug-in libnccl-profiler.so: "));
+    EXPECT_THAT(process.output(), HasSubstr("environment plug-in libnccl-env.so: "));
+  }
+  std::filesystem::remove_all(folder);
+}
 
 // As NCCL_NET does, which comes before it.
 TEST(NetworkPlugin, IsChosenByTheConfigurationToo) {

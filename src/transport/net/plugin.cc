@@ -264,11 +264,12 @@ std::shared_ptr<PluginLibrary> open_library(const std::string& name,
                                             std::vector<std::string>& tried) {
   std::string why;
   std::shared_ptr<PluginLibrary> library = PluginLibrary::open(kPrefix, name, why);
-  if (library == nullptr && !name.empty())
-    tried.push_back(fmt::format(
-        "network plug-in {} (NCCL_NET_PLUGIN): dlopen cannot open it: {}. Give its full path, or "
-        "add its folder to LD_LIBRARY_PATH",
-        name, why));
+  if (library == nullptr && !why.empty())
+    tried.push_back(fmt::format("network plug-in {}: dlopen cannot open it: {}. {}",
+                                PluginLibrary::describe(kPrefix, name, "NCCL_NET_PLUGIN"), why,
+                                name.empty()
+                                    ? "Install what it needs, or set NCCL_NET_PLUGIN=none"
+                                    : "Give its full path, or add its folder to LD_LIBRARY_PATH"));
   return library;
 }
 
@@ -317,13 +318,15 @@ Result<std::shared_ptr<Network>> Network::choose(const Wish& wish) {
   static std::set<std::string> told;  // once in a process, not by each communicator
   std::string all;
   for (const std::string& why : tried) {
-    if (is_socket && told.insert(why).second) LOG(Warn, Net, "{}; sockets serve instead", why);
+    if (is_socket && told.insert(why).second)
+      LOG(Warn, Net, "{}; sockets serve instead: TCP, without the plug-in's network", why);
     all += fmt::format("; {}", why);
   }
   if (is_socket) return std::shared_ptr<Network>();
   return Status::invalid_usage(
-      "{}='{}': no network of that name. There are 'Socket' and what NCCL_NET_PLUGIN names{}",
-      is_configured ? "config.netName" : "NCCL_NET", wanted, all);
+      "{}='{}': no network of that name. There are 'Socket' and what NCCL_NET_PLUGIN names{}{}",
+      is_configured ? "config.netName" : "NCCL_NET", wanted,
+      equal_names(wanted, "IB") ? "; InfiniBand is not built in and needs a plug-in" : "", all);
 }
 
 }  // namespace niccolite::transport::net
