@@ -114,9 +114,7 @@ void start(const Table& table, int version) {
   of.origin = fmt::format("{} ({}, ncclEnvPlugin_v{})",
                           table.name != nullptr ? table.name : "without a name", of.library->file(),
                           version);
-  if (table.init == nullptr || table.get == nullptr)
-    return give_up(of.origin,
-                   table.init == nullptr ? "its table has no init" : "its table has no getEnv");
+  if (table.init == nullptr) return give_up(of.origin, "its table has no init");
   const Version of_library = *library_version;
   int result = 0;
   try {
@@ -129,6 +127,8 @@ void start(const Table& table, int version) {
     return give_up(of.origin, "init threw an exception");
   }
   if (result != 0) return give_up(of.origin, fmt::format("init failed with result {}", result));
+  // Some plug-ins complete their table there.
+  if (table.get == nullptr) return give_up(of.origin, "its table has no getEnv");
   of.finalize = table.finalize;
   of.get.store(table.get, std::memory_order_release);
   std::atexit(finalize);

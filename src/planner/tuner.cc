@@ -80,8 +80,8 @@ class Plugin final : public Tuner {
 
  private:
   bool init(const Communicator& of) {
-    if (table_.init == nullptr || table_.choose == nullptr) {
-      complain(table_.init == nullptr ? "its table has no init" : "its table has no getCollInfo");
+    if (table_.init == nullptr) {
+      complain("its table has no init");
       return false;
     }
     const abi::Domains domains = abi::domains_of(of);
@@ -108,6 +108,11 @@ class Plugin final : public Tuner {
     }
     if (result != 0) {
       complain(fmt::format("its init failed with result {}", result));
+      return false;
+    }
+    // Some plug-ins complete their table there.
+    if (table_.choose == nullptr) {
+      complain("its table has no getCollInfo");
       return false;
     }
     LOG(Info, Tuning, "TUNER/Plugin: {} tunes communicator 0x{:x}", origin_, of.id);

@@ -1,5 +1,6 @@
 // Plug-ins that misbehave, or are of old versions, by what they were compiled as: HOSTILE_PROFILER
-// and HOSTILE_TUNER are versions. What they do is in the variable HOSTILE.
+// and HOSTILE_TUNER are versions. The variable HOSTILE says how they misbehave. With HOSTILE_LATE a
+// table is complete when init returns.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -23,6 +24,14 @@ namespace {
 #define NAME_OF(prefix, version) prefix##version
 #define NAME(prefix, version) NAME_OF(prefix, version)
 
+#ifdef HOSTILE_LATE
+#define TABLE
+void complete_table();
+#else
+#define TABLE const
+[[maybe_unused]] void complete_table() {}
+#endif
+
 #ifdef HOSTILE_PROFILER
 namespace abi = niccolite::observe::abi;
 using Descriptor = abi::Descriptor<HOSTILE_PROFILER>;
@@ -33,6 +42,7 @@ struct Event {
 };
 
 int init(void** context) {
+  complete_table();
   if (does("init fails")) return 3;
   if (does("init throws")) throw std::runtime_error("init");
   *context = does("no context") ? nullptr : context;
@@ -106,9 +116,19 @@ int finalize(void*) {
 }  // namespace
 
 #ifdef HOSTILE_PROFILER
-EXPORTED const abi::Table<HOSTILE_PROFILER> NAME(ncclProfiler_v, HOSTILE_PROFILER);
-const abi::Table<HOSTILE_PROFILER> NAME(ncclProfiler_v, HOSTILE_PROFILER) = {
+EXPORTED TABLE abi::Table<HOSTILE_PROFILER> NAME(ncclProfiler_v, HOSTILE_PROFILER);
+TABLE abi::Table<HOSTILE_PROFILER> NAME(ncclProfiler_v, HOSTILE_PROFILER) = {
+#ifdef HOSTILE_LATE
+    "hostile", init_of_table};
+namespace {
+void complete_table() {
+  NAME(ncclProfiler_v, HOSTILE_PROFILER) = {"hostile", init_of_table, start,
+                                            stop,      record,        finalize};
+}
+}  // namespace
+#else
     "hostile", init_of_table, start, stop, record, finalize};
+#endif
 #endif
 
 #ifdef HOSTILE_TUNER
@@ -116,6 +136,7 @@ namespace {
 namespace tuner = niccolite::planner::abi;
 
 int begin(void** context) {
+  complete_table();
   if (does("init fails")) return 3;
   if (does("init throws")) throw std::runtime_error("init");
   *context = context;
@@ -177,31 +198,43 @@ int finalize_tuner(void*) {
   return 0;
 }
 }  // namespace
-EXPORTED const tuner::Table<HOSTILE_TUNER> NAME(ncclTunerPlugin_v, HOSTILE_TUNER);
-const tuner::Table<HOSTILE_TUNER> NAME(ncclTunerPlugin_v, HOSTILE_TUNER) = {
-  "hostile",
-#if HOSTILE_TUNER >= 5
-  init_tuner_of_communicator,
+EXPORTED TABLE tuner::Table<HOSTILE_TUNER> NAME(ncclTunerPlugin_v, HOSTILE_TUNER);
+#ifdef HOSTILE_LATE
+TABLE tuner::Table<HOSTILE_TUNER> NAME(ncclTunerPlugin_v, HOSTILE_TUNER) = {
+    "hostile", init_tuner_of_communicator};
+namespace {
+void complete_table() {
+  NAME(ncclTunerPlugin_v, HOSTILE_TUNER) = {"hostile", init_tuner_of_communicator, choose_four,
+                                            finalize_tuner, chunk};
+}
+}  // namespace
 #else
-  init_tuner,
+TABLE tuner::Table<HOSTILE_TUNER> NAME(ncclTunerPlugin_v, HOSTILE_TUNER) = {
+    "hostile",
+#if HOSTILE_TUNER >= 5
+    init_tuner_of_communicator,
+#else
+    init_tuner,
 #endif
 #if HOSTILE_TUNER == 2
-  choose_two,
+    choose_two,
 #elif HOSTILE_TUNER == 3
-  choose_three,
+    choose_three,
 #else
-  choose_four,
+    choose_four,
 #endif
-  finalize_tuner,
+    finalize_tuner,
 #if HOSTILE_TUNER >= 6
-  chunk,
+    chunk,
 #endif
 };
+#endif
 #endif
 
 #ifdef HOSTILE_ENV
 namespace {
 int init_env(uint8_t, uint8_t, uint8_t, const char*) {
+  complete_table();
   if (does("init throws")) throw std::runtime_error("init");
   return does("init fails") ? 3 : 0;
 }
@@ -218,6 +251,13 @@ struct EnvTable {
   const char* (*get)(const char*);
 };
 }  // namespace
-EXPORTED const EnvTable ncclEnvPlugin_v1;
-const EnvTable ncclEnvPlugin_v1 = {"hostile", init_env, finalize_env, get_env};
+EXPORTED TABLE EnvTable ncclEnvPlugin_v1;
+#ifdef HOSTILE_LATE
+TABLE EnvTable ncclEnvPlugin_v1 = {"hostile", init_env, nullptr, nullptr};
+namespace {
+void complete_table() { ncclEnvPlugin_v1 = {"hostile", init_env, finalize_env, get_env}; }
+}  // namespace
+#else
+TABLE EnvTable ncclEnvPlugin_v1 = {"hostile", init_env, finalize_env, get_env};
+#endif
 #endif

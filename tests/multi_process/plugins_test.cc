@@ -649,6 +649,18 @@ TEST(EnvironmentPlugin, AFirstVersionServes) {
   EXPECT_THAT(process.output(), HasSubstr("NCCL_MIN_CTAS set by environment to 2."));
 }
 
+// NCCL reads the tables of all kinds after init.
+TEST(Plugins, MayCompleteTheirTablesInInit) {
+  const std::string output = run_tuned({{"NCCL_TUNER_PLUGIN", plugin("libnccl-tuner-late")},
+                                        {"NCCL_PROFILER_PLUGIN", plugin("libnccl-profiler-late")},
+                                        {"NCCL_ENV_PLUGIN", plugin("libnccl-env-late")},
+                                        {"HOSTILE", "ring"}},
+                                       {});
+  EXPECT_THAT(output, testing::ContainsRegex("of 4000 bytes: tuner plug-in .* has ring"));
+  EXPECT_THAT(output, HasSubstr("EVENT 2 below 512: AllReduce"));
+  EXPECT_THAT(output, HasSubstr("ENV/Plugin: hostile"));
+}
+
 TEST(EnvironmentPlugin, OneThatDoesNotOpenIsNamed) {
   Process process("profiled", {}, {{"NCCL_ENV_PLUGIN", "none-such"}, {"NCCL_DEBUG", "WARN"}});
   EXPECT_EQ(process.wait(), 0) << process.output();
