@@ -2,7 +2,7 @@
 #   include/nccl.h          the API; include/nccl_device.h, what kernels that communicate need of the host
 #   include/vcuda/          CUDA headers for machines without the toolkit: pkg-config vcuda, Niccolite::vcuda
 #   lib/libnccl.so.2        and its links
-#   lib/vcuda/              libcudart.so.13 and libcuda.so.1 of the virtual GPUs; a folder of its own, so that they never shadow CUDA's
+#   lib/vcuda/              libcudart.so.13, libcuda.so.1 and libnvidia-ml.so.1 of the virtual GPUs; a folder of its own, so that they never shadow CUDA's
 #   lib/cmake/Niccolite     find_package(Niccolite): Niccolite::nccl, Niccolite::vcuda
 #   lib/pkgconfig           nccl.pc, vcuda.pc
 #   bin/niccolite
@@ -17,7 +17,7 @@ install(FILES include/nccl.h include/nccl_device.h DESTINATION ${CMAKE_INSTALL_I
 install(DIRECTORY vcuda/include/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/vcuda FILES_MATCHING PATTERN "*.h")
 install(TARGETS niccolite EXPORT NiccoliteTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(TARGETS vcuda EXPORT NiccoliteTargets LIBRARY DESTINATION ${vcuda_libdir})
-install(TARGETS vcuda_driver LIBRARY DESTINATION ${vcuda_libdir})
+install(TARGETS vcuda_driver vcuda_nvml LIBRARY DESTINATION ${vcuda_libdir})
 set_target_properties(niccolite_cli PROPERTIES
   INSTALL_RPATH "$ORIGIN/${bin_to_lib};$ORIGIN/${bin_to_lib}/vcuda")
 install(TARGETS niccolite_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})

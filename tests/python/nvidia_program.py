@@ -18,6 +18,7 @@ from cuda.core import (
     LegacyPinnedMemoryResource,
     VirtualMemoryResource,
     VirtualMemoryResourceOptions,
+    system,
 )
 from cuda.core.graph import GraphBuilder, GraphDefinition
 
@@ -54,6 +55,18 @@ def use_devices():
     start, end = stream.record(), stream.record()
     end.sync()
     assert start.is_done and end.is_done
+
+
+def use_system():
+    """The management library, which knows of the same GPUs."""
+    assert system.get_num_devices() == RANKS
+    assert system.get_user_mode_driver_version() >= (13, 0)
+    devices = list(system.Device.get_all_devices())
+    assert len({device.uuid for device in devices}) == RANKS
+    for index, device in enumerate(devices):
+        assert device.name == Device(index).name
+        assert device.uuid.removeprefix("GPU-") == Device(index).uuid.removeprefix("GPU-")
+        assert device.memory_info.total > 0
 
 
 def bytes_of(buffer):
@@ -237,6 +250,7 @@ def use_communicator(rank, unique_id):
 def main():
     nccl.show_versions()
     use_devices()
+    use_system()
     use_mapped_memory()
     use_shared_pool()
     use_graphs()
