@@ -328,12 +328,14 @@ bool enabled(Level level, uint64_t subsystems) {
          (cached_subsystems.load(std::memory_order_relaxed) & subsystems) != 0;
 }
 
-void write(Level level, SourceLocation place, const char* function, const std::string& text) {
+void write(Level level, SourceLocation place, const char* function, const std::string& text,
+           Unasked how) {
   const auto current = settings();
   std::unique_lock lock(state().mutex);
   if (level == Level::Warn) state().last_error = text.substr(0, kLongestLine);
   const bool unasked = level == Level::Warn && current->unset &&
-                       state().printed.size() < kMostUnasked && state().printed.insert(text).second;
+                       (how == Unasked::Always || (state().printed.size() < kMostUnasked &&
+                                                   state().printed.insert(text).second));
   lock.unlock();
   if (!unasked && (level > current->level || current->subsystems == 0)) return;
   std::string line;

@@ -41,8 +41,13 @@ enum Subsystem : uint64_t {
   All = ~uint64_t{0},
 };
 
+/// How often a process that has set no NCCL_DEBUG prints a warning. Limited: each text once, and
+/// sixteen texts.
+enum class Unasked : uint8_t { Limited, Always };
+
 bool enabled(Level level, uint64_t subsystems);
-void write(Level level, SourceLocation place, const char* function, const std::string& text);
+void write(Level level, SourceLocation place, const char* function, const std::string& text,
+           Unasked unasked = Unasked::Limited);
 /// Prints `status` as one WARN line (if the level allows) and keeps its message as the last error.
 /// Once per error, where it leaves the library.
 void error(const Status& status, const char* call);

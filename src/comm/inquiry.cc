@@ -19,6 +19,9 @@ constexpr seconds kLongestInterval{30};  // between inquiries into one wait
 constexpr milliseconds kLate{300};       // of an answer's time-out: this rank had no core itself
 constexpr seconds kPatientAsk{2};        // for what is worth waiting for
 constexpr seconds kFollowTime{4};        // for asking one rank after the other
+// A busy machine takes seconds for an answer, and is no fault.
+constexpr seconds kSilent{5};
+constexpr seconds kSilenceGap{4};  // after which the next silence is another one
 constexpr size_t kMostFollowed = 64;
 constexpr int kFew = 16;  // ranks
 constexpr seconds kKnotTime{
@@ -73,10 +76,9 @@ void Watch::examine_host_call() {
       verdict.rank = peer;
       break;
     }
-    const Time asked = hooks_.now();
-    Result<Account> theirs = hooks_.ask(peer, kAsk);
+    Result<Account> theirs = ask(peer);
     if (!theirs.is_ok()) {
-      if (!is_silent(peer, asked)) continue;
+      if (!is_silent(peer)) continue;
       verdict.cause = Cause::DoesNotAnswer;
       verdict.rank = peer;
     } else if (!call->connects && theirs.value().host_calls < call->number) {
@@ -175,10 +177,10 @@ void Watch::follow(const Wait& wait) {
       return;
     }
     const Time asked = hooks_.now();
-    Result<Account> answer = hooks_.ask(next, kAsk);
+    Result<Account> answer = ask(next);
     const Time answered = hooks_.now();
     if (!answer.is_ok()) {
-      judge_silence(wait, last, next, asked);
+      judge_silence(wait, last, next);
       say(wait, mine,
           fmt::format("rank {}, which does not answer ({})", next, answer.status().message()));
       return;
@@ -257,18 +259,36 @@ std::optional<std::string> Watch::judge_hold(const Wait& wait, std::span<const W
   return describe_circle(chain);
 }
 
-void Watch::judge_silence(const Wait& wait, const Account& waiting, int peer, Time asked) {
-  if (is_silent(peer, asked)) judge(wait, judge_silent(waiting, peer, Cause::DoesNotAnswer));
+void Watch::judge_silence(const Wait& wait, const Account& waiting, int peer) {
+  if (is_silent(peer)) return judge(wait, judge_silent(waiting, peer, Cause::DoesNotAnswer));
+  if (silences_.contains(peer)) next_look_ = wait.lasted() + kLongWait;
 }
 
-// It was asked then, and has not answered. A rank may be too busy to answer, or on its way out: one
-// that runs is not accused, nor is any by a rank that has hardly run itself meanwhile.
-bool Watch::is_silent(int peer, Time asked) const {
+// A silent rank is given more time: the next answer may come late instead of not at all. A silence
+// counts only if this rank has run itself meanwhile.
+Result<Account> Watch::ask(int peer) {
+  const milliseconds patience = silences_.contains(peer) ? milliseconds(kPatientAsk) : kAsk;
+  const Time asked = hooks_.now();
+  Result<Account> answer = hooks_.ask(peer, patience);
+  const Time now = hooks_.now();
+  const bool was_held_up = now - asked > patience + kLate ||
+                           (hooks_.awake_since != nullptr && now - hooks_.awake_since() < patience);
+  if (answer.is_ok() || was_held_up) {
+    silences_.erase(peer);
+    return answer;
+  }
+  Silence& silence = silences_.try_emplace(peer, Silence{.begin = asked, .end = now}).first->second;
+  if (asked - silence.end > kSilenceGap) silence.begin = asked;
+  silence.end = now;
+  return answer;
+}
+
+// A rank may be too busy to answer, or on its way out: one that runs is not accused.
+bool Watch::is_silent(int peer) const {
   if (hooks_.has_left(peer) || hooks_.has_failed() || hooks_.run_state(peer) == RunState::Runs)
     return false;
-  const Time now = hooks_.now();
-  const bool was_held_up = hooks_.awake_since != nullptr && now - hooks_.awake_since() < kAsk;
-  return !was_held_up && now - asked < kAsk + kLate;
+  const auto silence = silences_.find(peer);
+  return silence != silences_.end() && silence->second.end - silence->second.begin >= kSilent;
 }
 
 // A question that is not answered takes time, in which the same wait is reported again.
@@ -305,7 +325,8 @@ void Watch::say(const Wait& wait, const Account& mine, const std::string& for_wh
       fmt::format("rank {} has waited for {} s in {} for {}", rank_, wait.seconds(),
                   call != nullptr ? describe(call->call) : "a call", for_whom);
   if (!std::exchange(has_told_, true)) LOG(Info, Coll, "{}", text);
-  if (has_warned_ || wait.lasted() < kPatience) return;
+  // Where a verdict stands, its rank warns (warn_of_standstill()).
+  if (has_warned_ || wait.lasted() < kPatience || standing_verdict()) return;
   has_warned_ = true;
   log::write(log::Level::Warn, {__builtin_FILE(), __builtin_LINE()},
              call != nullptr ? function_of(call->call) : __func__,

@@ -64,6 +64,7 @@ Status Communicator::start_watch() {
     for (int peer = 0; peer < nranks(); ++peer)
       if (peer != rank() && !member_->has_left(peer)) tell(peer, writer);
   };
+  hooks.stall_warning = std::chrono::seconds(parameters::stall_warning());
   hooks.has_failed = [this] { return has_failed(); };
   if (rank() == 0) {
     stragglers_ = std::make_unique<Stragglers>(nranks());

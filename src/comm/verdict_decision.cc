@@ -1,5 +1,7 @@
 // How the watches of all ranks come to one verdict: whoever finds a cause proposes it to the lowest
 // rank that can decide, which tells all.
+#include <array>
+
 #include "base/log.h"
 #include "comm/watch.h"
 #include "observe/dumps.h"
@@ -7,6 +9,7 @@
 namespace niccolite::comm {
 
 using std::chrono::milliseconds;
+using std::chrono::seconds;
 
 // Who waits for the culprit itself tells the others; whoever waits for one of those does so only
 // when it has heard nothing by the next time.
@@ -65,13 +68,39 @@ void Watch::print(const Verdict& verdict) {
   event.peer = verdict.rank;
   log_.recorder()->add(event);
   const std::string text = verdict.describe(hooks_.communicator, hooks_.describe(verdict.rank));
-  // Whoever is late may be busy, which is no fault.
   observe::Dumps::of_process().request(text);
-  if (is_fault(verdict.cause)) {
+  // Whoever is late may be busy, which is no fault. A fault is a warning in one log, so that the
+  // screen of a large job has it once.
+  if (is_fault(verdict.cause) && verdict.waiting == rank_) {
     LOG(Warn, Init, "{}", text);
   } else {
     LOG(Info, Init, "{}", text);  // of the subsystems that NCCL_DEBUG=INFO shows
   }
+}
+
+// The rank that waits for the culprit prints the verdict, whether asked to or not, if the
+// standstill lasts. An operation that goes on and comes to stand still again begins anew.
+void Watch::warn_of_standstill() {
+  constexpr std::array<int, 3> kTimes{1, 6, 60};
+  const std::optional<Verdict> verdict = standing_verdict();
+  if (!verdict || verdict->waiting != rank_ || hooks_.stall_warning == seconds(0)) return;
+  Standstill now;
+  if (verdict->host_call.empty()) {
+    std::lock_guard lock(mutex_);
+    now.what = {false, wait_->operation};
+    now.since = wait_->latest - wait_->lasted();
+  } else {
+    now.what = {true, verdict->operation.number};
+    if (const auto call = log_.host_call()) now.since = call->since;
+  }
+  if (!standstill_ || standstill_->what != now.what) standstill_ = now;
+  const auto lasted = std::chrono::floor<seconds>(hooks_.now() - standstill_->since);
+  size_t& warned = standstill_->warned;
+  if (warned == kTimes.size() || lasted < kTimes[warned] * hooks_.stall_warning) return;
+  while (warned < kTimes.size() && lasted >= kTimes[warned] * hooks_.stall_warning) ++warned;
+  const std::string text = verdict->describe(hooks_.communicator, hooks_.describe(verdict->rank));
+  log::write(log::Level::Warn, {__builtin_FILE(), __builtin_LINE()}, __func__,
+             fmt::format("{} ({} s so far)", text, lasted.count()), log::Unasked::Always);
 }
 
 std::optional<Verdict> Watch::standing_verdict() const {

@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -56,6 +57,8 @@ class Watch {
     /// Of one rank of the communicator: takes stock of all ranks, from time to time, while this
     /// rank does not wait. Null: of none.
     std::function<void()> survey;
+    /// After so long a standstill becomes a warning; zero: never.
+    std::chrono::seconds stall_warning{10};
     std::function<bool()> has_failed;             // nothing is left to be found out
     std::function<void(const Status&)> fail_all;  // makes the communicator fail on all ranks
   };
@@ -132,8 +135,10 @@ class Watch {
   bool examine_network(const Wait& wait, const Account& last, const Account& next);
   std::optional<std::string> judge_hold(const Wait& wait, std::span<const Waiter> path,
                                         const Waiter& held) EXCLUDES(mutex_);
-  bool is_silent(int peer, Time asked) const;
-  void judge_silence(const Wait& wait, const Account& waiting, int peer, Time asked);
+  /// Asks for an account; notes for how long `peer` has been silent.
+  Result<Account> ask(int peer);
+  bool is_silent(int peer) const;
+  void judge_silence(const Wait& wait, const Account& waiting, int peer);
   /// For how long the wait has lasted by now, if it goes on.
   std::chrono::milliseconds lasted_by_now(const Wait& wait) const;
   void say_who_is_late(const Wait& wait, const Account& mine);
@@ -143,6 +148,7 @@ class Watch {
   void judge(const Wait& wait, std::optional<Verdict> verdict);
   void announce(const Verdict& verdict);
   void print(const Verdict& verdict);
+  void warn_of_standstill();
 
   const int rank_;
   const int nranks_;
@@ -157,9 +163,21 @@ class Watch {
   bool has_asked_ = false;                      // the other rank of mismatch_ for its calls
   std::chrono::milliseconds next_look_{0};      // how long a wait lasts when ranks are next asked
   bool has_told_ = false, has_warned_ = false;  // of the present wait
-  int left_peer_ = -1;     // a rank that was waited for and found to have left,
-  Time left_since_{};      // then or before
-  uint64_t compared_ = 0;  // collectives when last compared with the neighbour
+  // The operation or the host's call whose standstill this rank warns of.
+  struct Standstill {
+    std::pair<bool, uint64_t> what;  // is it a host's call? and the number of either
+    Time since{};
+    size_t warned = 0;  // times
+  };
+  std::optional<Standstill> standstill_;
+  // A rank that has answered nothing between these times.
+  struct Silence {
+    Time begin{}, end{};
+  };
+  std::map<int, Silence> silences_;  // by rank
+  int left_peer_ = -1;               // a rank that was waited for and found to have left,
+  Time left_since_{};                // then or before
+  uint64_t compared_ = 0;            // collectives when last compared with the neighbour
   Time next_comparison_;
   Time next_survey_;
   Time next_host_look_{};

@@ -4,8 +4,10 @@
 #include <gmock/gmock.h>
 
 #include <array>
+#include <cstdlib>
 #include <deque>
 
+#include "base/log.h"
 #include "tests/comm/calls.h"
 #include "tests/comm/world.h"
 #include "tests/observe/marked_kernels.h"
@@ -194,8 +196,70 @@ TEST(Verdict, NamesAMachineThatDoesNotAnswer) {
   world.call_all(all_reduce(2));
   world.of(2).run_state = RunState::Unknown;
   world.of(2).is_unreachable = true;
-  wait_for_rank_2(world, all_reduce(2));
+  wait_for_rank_2(world, all_reduce(2), seconds(9));
   EXPECT_THAT(common_verdict(world), HasSubstr("rank 2 (process 2) does not answer"));
+}
+
+// A machine at its limit takes seconds for an answer.
+TEST(Verdict, DoesNotAccuseAProcessThatAnswersLate) {
+  World world(3);
+  world.call_all(all_reduce(2));
+  world.of(2).run_state = RunState::Unknown;
+  world.of(2).answers_after = milliseconds(1500);
+  wait_for_rank_2(world, all_reduce(2), seconds(40));
+  EXPECT_THAT(common_verdict(world), testing::Not(HasSubstr("does not answer")));
+}
+
+// The process has set no NCCL_DEBUG.
+class StandstillUnasked : public testing::Test {
+ protected:
+  StandstillUnasked() {
+    if (const char* const level = std::getenv("NCCL_DEBUG")) level_ = level;
+    unsetenv("NCCL_DEBUG");
+    log::reset();
+    world_.call_all(all_reduce(1));
+    for (int rank : {0, 1}) world_.call(rank, all_reduce(2));
+  }
+  ~StandstillUnasked() override {
+    if (level_) setenv("NCCL_DEBUG", level_->c_str(), 1);
+    log::reset();
+  }
+  std::string printed_within(seconds length) {
+    testing::internal::CaptureStderr();
+    wait_for_rank_2(world_, all_reduce(2), length);
+    return testing::internal::GetCapturedStderr();
+  }
+  std::optional<std::string> level_;
+  World world_{3};
+};
+
+size_t count_of(std::string_view part, std::string_view text) {
+  size_t count = 0;
+  for (size_t at = text.find(part); at != text.npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+TEST_F(StandstillUnasked, IsPrintedOnceForAllRanksWhenItLasts) {
+  const std::string printed = printed_within(seconds(50));
+  EXPECT_EQ(count_of("stands still: rank 2", printed), 1u) << printed;
+  EXPECT_THAT(printed, HasSubstr("(10 s so far)"));
+}
+
+TEST_F(StandstillUnasked, IsPrintedAgainAfterOneAndTenMinutes) {
+  const std::string printed = printed_within(seconds(900));
+  EXPECT_EQ(count_of("stands still: rank 2", printed), 3u) << printed;
+  EXPECT_THAT(printed, AllOf(HasSubstr("(10 s so far)"), HasSubstr("(60 s so far)"),
+                             HasSubstr("(600 s so far)")));
+}
+
+TEST_F(StandstillUnasked, OfASlowJobThatGoesOnIsNotPrinted) {
+  std::string printed;
+  for (int step = 0; step < 10; ++step) {
+    printed += printed_within(seconds(4));
+    world_.call(2, all_reduce(2));
+    for (int rank : {0, 1}) world_.call(rank, all_reduce(2));
+  }
+  EXPECT_EQ(printed, "");
 }
 
 TEST(Verdict, DoesNotAccuseAProcessThatRunsAndIsTooBusyToAnswer) {
@@ -416,7 +480,7 @@ TEST_F(VerdictOnAnAcknowledgement, NamesAStoppedProcessWithinTwoSeconds) {
 TEST_F(VerdictOnAnAcknowledgement, NamesAMachineThatDoesNotAnswer) {
   world_.of(1).run_state = RunState::Unknown;
   world_.of(1).is_unreachable = true;
-  wait(milliseconds(1750));
+  wait(seconds(9));
   EXPECT_THAT(common_verdict(world_), HasSubstr("rank 1 (process 1) does not answer"));
 }
 

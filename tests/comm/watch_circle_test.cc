@@ -98,9 +98,9 @@ TEST_F(WatchOfTwo, WaitsForACallThatHasNotBeenMade) {
   wait_for(devices_, seconds(60), crossed_);
   EXPECT_EQ(failure(), "");
   EXPECT_THAT(log::last_error(),
-              HasSubstr("for rank 0, whose last call was ncclAllReduce(count 2, float, sum) as its "
-                        "collective #1, and whose stream waits in ncclAllReduce(count 1, float, "
-                        "sum) of communicator 0xc1 for its rank 1"));
+              HasSubstr("stands still: rank 0 (process 100 on host box) has not come to it: its "
+                        "stream waits in ncclAllReduce(count 1, float, sum) of communicator 0xc1, "
+                        "there as rank 0, for rank 1 (60 s so far)"));
 }
 
 // The second of equal calls has not been made, and the first was made on both ranks.

@@ -45,6 +45,7 @@ class World {
     std::unique_ptr<Watch> watch;
     bool has_left = false;
     bool is_unreachable = false;
+    std::chrono::milliseconds answers_after{0};  // who is less patient hears nothing
     RunState run_state = RunState::Runs;
     bool has_failed = false;
     bool is_stalled = false;  // its watchdog looks at nothing
@@ -119,9 +120,10 @@ class World {
       hooks.device = added.device;
       hooks.communicator = id_;
       hooks.now = [this] { return devices_.now; };
-      hooks.ask = [this, rank](int peer, std::chrono::milliseconds) -> Result<Account> {
+      hooks.ask = [this, rank](int peer, std::chrono::milliseconds patience) -> Result<Account> {
         Rank& asked = of(peer);
-        if (asked.is_unreachable) return Status::remote_error("rank {} does not answer", peer);
+        if (asked.is_unreachable || patience < asked.answers_after)
+          return Status::remote_error("rank {} does not answer", peer);
         ++asked.asked;
         return Account::decode(asked.watch->account(rank).encode(), peer);
       };

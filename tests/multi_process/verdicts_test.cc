@@ -104,6 +104,36 @@ INSTANTIATE_TEST_SUITE_P(
                                        : std::string(instance.param.how) + "Rank";
     });
 
+size_t count_of(std::string_view part, std::string_view text) {
+  size_t count = 0;
+  for (size_t at = text.find(part); at != text.npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+// Nobody has set NCCL_DEBUG.
+TEST(VerdictUnasked, IsPrintedByOneProcessWhenTheStandstillLasts) {
+  ncclUniqueId id;
+  ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+  std::vector<Process> processes;
+  for (int rank = 0; rank < 3; ++rank)
+    processes.emplace_back(
+        "stalled", Arguments{to_text(id), "3", std::to_string(rank), rank == 1 ? "late" : "none"},
+        Process::Environment{{"NICCOLITE_STALL_WARNING", "1"}});
+  const auto printed = [&] {
+    std::string all;
+    for (const Process& process : processes) all += process.output();
+    return all;
+  };
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  // After one second, and after six. No line has the words below: all output is read.
+  while (count_of("s so far)", printed()) < 2 && std::chrono::steady_clock::now() < limit)
+    for (Process& process : processes) process.wait_for_line("no line", std::chrono::seconds(1));
+  EXPECT_THAT(printed(),
+              AllOf(HasSubstr("NCCL WARN communicator 0x"),
+                    HasSubstr("stands still: rank 1 (process "), HasSubstr("has not called it")));
+  EXPECT_EQ(count_of("stands still: rank 1", printed()), 2u) << printed();
+}
+
 // The line of `output` that says why something stands still; the same of every rank.
 std::string common_verdict(std::vector<Process>& processes, std::initializer_list<int> ranks) {
   std::string common;
