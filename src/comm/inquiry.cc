@@ -296,7 +296,7 @@ milliseconds Watch::lasted_by_now(const Wait& wait) const {
   // relaxed: as in take_report().
   const Report report =
       executor::decode_report(std::atomic_ref(control_.report).load(std::memory_order_relaxed));
-  const bool goes_on = report.kind == wait.kind && static_cast<int>(report.peer) == wait.peer &&
+  const bool goes_on = kind_of(report) == wait.kind && static_cast<int>(report.peer) == wait.peer &&
                        report.own_tag == wait.tag && report.repeats > wait.repeats;
   if (!goes_on) return wait.lasted();
   return wait.lasted() + std::chrono::floor<milliseconds>(hooks_.now() - wait.latest);

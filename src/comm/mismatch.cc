@@ -169,11 +169,20 @@ bool may_wait_in(const Account& account, const LoggedCall& logged) {
 
 // What the one gave in an operation that it has left behind may still be on its way, where a
 // network carries it, or have come after the other was seen to wait for it. Nothing else takes
-// time.
+// time. Credit for a message comes from the peer's proxy, which has said that there is none: later
+// credit is of the operation that the peer is in now.
 bool may_have_come(const Waiter& from, const Waiter& to) {
   constexpr std::chrono::milliseconds kSeen{
       250};  // from a proxy's acknowledgement until a kernel sees the data
+  constexpr std::chrono::milliseconds kCreditTravels{500};
   if (!from.account.network) return false;
+  const Account& waiting = to.account;
+  if (waiting.wait && waiting.wait->kind == executor::ReportKind::WaitingForCredit &&
+      waiting.network) {
+    const transport::Traffic* const sent = waiting.network->find(from.account.rank);
+    if (sent != nullptr && sent->waits_for_room())
+      return to.earliest_look < from.under_way + kCreditTravels;
+  }
   const auto since =
       std::chrono::ceil<std::chrono::milliseconds>(from.told - to.earliest_look) + kSeen;
   return from.account.network->may_have_reached(to.account.rank, since);

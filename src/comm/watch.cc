@@ -45,7 +45,7 @@ void Watch::look() {
     if (report.kind == ReportKind::Mismatch) {
       if (!std::exchange(mismatch_, mismatch_.value_or(report))) noticed_ = looked_;
     } else {
-      wait = {.kind = report.kind,
+      wait = {.kind = kind_of(report),
               .peer = static_cast<int>(report.peer),
               .tag = report.own_tag,
               .repeats = report.repeats,
@@ -77,6 +77,18 @@ Report Watch::take_report(Time* earliest, Time* latest) {
   const uint64_t report = word.exchange(0, std::memory_order_relaxed);
   *latest = hooks_.now();
   return executor::decode_report(report);
+}
+
+// A kernel that has given all of its data to the proxy waits for acknowledgements. Where the proxy
+// waits for room with the peer, the wait is for a call of the peer all the same.
+executor::ReportKind Watch::kind_of(const Report& report) const {
+  if (report.kind != ReportKind::WaitingForAcknowledgement || hooks_.network == nullptr)
+    return report.kind;
+  const std::optional<transport::NetworkState> network = hooks_.network();
+  const transport::Traffic* const traffic =
+      network ? network->find(static_cast<int>(report.peer)) : nullptr;
+  const bool waits_for_room = traffic != nullptr && traffic->waits_for_room();
+  return waits_for_room ? ReportKind::WaitingForCredit : report.kind;
 }
 
 // The operations of a communicator run one after the other: what was under way when the wait before

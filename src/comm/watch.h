@@ -116,6 +116,7 @@ class Watch {
   executor::Report take_report(Time* earliest, Time* latest);
   static bool is_same_operation(const Wait& before, const Wait& wait);
   void keep_wait(Wait& wait) EXCLUDES(mutex_);
+  executor::ReportKind kind_of(const executor::Report& report) const;
   /// account() without a hold, and the same of an earlier wait.
   Account own_account(int asker) const EXCLUDES(mutex_);
   Account own_account(int asker, const std::optional<Wait>& wait) const EXCLUDES(mutex_);

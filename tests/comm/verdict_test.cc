@@ -547,6 +547,46 @@ TEST(VerdictOnASlowLink, DoesNotAccuseARankWhoseDataIsOnItsWay) {
   }
 }
 
+// Kernels have given all data to their proxies, which cannot send for want of room at the peers'.
+class MessageOverTheNetwork : public testing::Test {
+ protected:
+  MessageOverTheNetwork() {
+    for (int rank : {0, 1}) {
+      World::Rank& of_rank = world_.of(rank);
+      of_rank.run_state = RunState::Unknown;
+      of_rank.network = transport::NetworkState{.threads = {{.name = "nccl-proxy"}}, .peers = {}};
+    }
+  }
+  void send_from(int rank) {
+    world_.launch(rank, send(1 - rank, 5));
+    world_.of(rank).log.recorder()->begin(1);
+    transport::Traffic traffic{.peer = 1 - rank};
+    traffic.is_under_way = true;
+    traffic.acknowledged = milliseconds(30);
+    world_.of(rank).network->peers = {traffic};
+  }
+  World world_{2};
+};
+
+TEST_F(MessageOverTheNetwork, ThatNobodyReceivesIsNamedWithinTwoSeconds) {
+  send_from(0);
+  world_.wait_for(milliseconds(1750), [&](int repeats) {
+    world_.wait(0, 1, send(1, 5), repeats, ReportKind::WaitingForAcknowledgement);
+  });
+  EXPECT_THAT(common_verdict(world_),
+              HasSubstr("ncclSend(count 5, float, peer 1) of rank 0 stands still: rank 1 (process "
+                        "1) has not called it"));
+}
+
+TEST_F(MessageOverTheNetwork, OfTwoRanksThatBothSendFirstFailsWithinTwoSeconds) {
+  for (int rank : {0, 1}) send_from(rank);
+  world_.wait_for(milliseconds(1750), [&](int repeats) {
+    world_.wait(0, 1, send(1, 5), repeats, ReportKind::WaitingForAcknowledgement);
+    world_.wait(1, 0, send(0, 5), repeats, ReportKind::WaitingForCredit);
+  });
+  EXPECT_THAT(world_.failure(), HasSubstr("none can go on: make one of them call the other end"));
+}
+
 // It has given all to its proxy, and a slow link takes its time.
 TEST(Verdict, SaysNothingOfARankThatHasDoneItsPart) {
   World world(3);

@@ -280,6 +280,52 @@ TEST(VerdictOfTheNetwork, NamesALinkThatHasOnlyToBringAcknowledgements) {
             HasSubstr("cannot reach rank 1: its link")));
 }
 
+// id rank how: "both" ranks send first, or "one" sends what the other never receives.
+ROLE(sends_to_nobody) {
+  const int rank = std::stoi(arguments[1]);
+  LocalRanks ranks(to_id(arguments[0]), 2, rank, 1);
+  constexpr size_t kBytes = 64 << 20;  // more than what proxies and slots have room for
+  int8_t* buffer = nullptr;
+  REQUIRE_CUDA(cudaMalloc(reinterpret_cast<void**>(&buffer), kBytes));
+  for (const size_t bytes : {kBytes / 16, kBytes})
+    if (arguments[2] == "both" || rank == 0)
+      REQUIRE_NCCL(ncclSend(buffer, bytes, ncclInt8, 1 - rank, ranks.comms[0], ranks.streams[0]));
+  ncclResult_t error = ncclSuccess;
+  while (error == ncclSuccess) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    REQUIRE_NCCL(ncclCommGetAsyncError(ranks.comms[0], &error));
+  }
+  std::printf("FAILED: %s\n", ncclGetLastError(ranks.comms[0]));
+  std::fflush(stdout);
+  std::_Exit(0);
+}
+
+std::vector<Process> start_sending_to_nobody(const char* how) {
+  ncclUniqueId id;
+  EXPECT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+  std::vector<Process> processes;
+  for (const char* rank : {"0", "1"})
+    processes.emplace_back("sends_to_nobody", Arguments{to_text(id), rank, how},
+                           Process::Environment{{"NCCL_DEBUG", "INFO"},
+                                                {"NCCL_HOSTID", std::string("machine") + rank}});
+  return processes;
+}
+
+TEST(VerdictOfTheNetwork, NamesTheRankThatDoesNotReceive) {
+  std::vector<Process> processes = start_sending_to_nobody("one");
+  EXPECT_THAT(
+      common_verdict(processes, {0, 1}),
+      AllOf(HasSubstr("ncclSend(count 4194304, int8, peer 1) of rank 0 stands still: rank 1 "),
+            HasSubstr("has not called it")));
+}
+
+TEST(VerdictOfTheNetwork, FailsTwoRanksThatBothSendFirst) {
+  for (Process& process : start_sending_to_nobody("both")) {
+    EXPECT_TRUE(process.wait_for_line("FAILED: ")) << process.output();
+    EXPECT_THAT(process.output(), HasSubstr("none can go on: make one of them call the other end"));
+  }
+}
+
 ROLE(joins) {
   LocalRanks ranks(to_id(arguments[0]), std::stoi(arguments[1]), std::stoi(arguments[2]), 1);
   return ranks.all_reduce(1000) ? 0 : 1;
