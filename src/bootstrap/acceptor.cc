@@ -1,5 +1,6 @@
 #include "bootstrap/acceptor.h"
 
+#include <poll.h>
 #include <sys/epoll.h>
 
 #include "base/log.h"
@@ -11,14 +12,19 @@ constexpr size_t kMaxStrangers = 512;
 constexpr int kMaxAcceptsPerTurn = 64;  // then open links have their turn
 constexpr int kMaxLoggedRefusals = 20;  // a scan in a loop must not fill the log
 constexpr auto kRest = std::chrono::milliseconds(50);
+// Programs open and close files all the time: a shortage that lasts is worth a word. Whoever was
+// dropped dials again within the gap.
+constexpr auto kLastingShortage = std::chrono::seconds(2);
+constexpr auto kBetweenShortages = std::chrono::seconds(3);
 
 }  // namespace
 
 Result<std::unique_ptr<Acceptor>> Acceptor::create(
     EventLoop& loop, Socket listener, const Link::Options& options,
-    std::function<void(std::unique_ptr<Link>)> welcome) {
+    std::function<void(std::unique_ptr<Link>)> welcome,
+    std::function<void(const Status&)> exhausted) {
   std::unique_ptr<Acceptor> acceptor(
-      new Acceptor(loop, std::move(listener), options, std::move(welcome)));
+      new Acceptor(loop, std::move(listener), options, std::move(welcome), std::move(exhausted)));
   acceptor->address_ = TRY(acceptor->listener_.local_address());
   acceptor->watch_ = TRY(loop.watch(acceptor->listener_.fd(), EPOLLIN,
                                     [self = acceptor.get()](uint32_t) { self->accept_waiting(); }));
@@ -26,11 +32,13 @@ Result<std::unique_ptr<Acceptor>> Acceptor::create(
 }
 
 Acceptor::Acceptor(EventLoop& loop, Socket listener, const Link::Options& options,
-                   std::function<void(std::unique_ptr<Link>)> welcome)
+                   std::function<void(std::unique_ptr<Link>)> welcome,
+                   std::function<void(const Status&)> exhausted)
     : loop_(loop),
       listener_(std::move(listener)),
       options_(options),
-      welcome_(std::move(welcome)) {}
+      welcome_(std::move(welcome)),
+      exhausted_(std::move(exhausted)) {}
 
 Acceptor::~Acceptor() {
   loop_.cancel(rest_);
@@ -43,9 +51,13 @@ void Acceptor::accept_waiting() {
     int error = 0;
     Result<std::optional<Socket>> socket = listener_.accept(&error);
     if (!socket.is_ok()) {
+      // Linux says so before it looks whether anybody waits.
+      pollfd waiting{.fd = listener_.fd(), .events = POLLIN, .revents = 0};
+      if (poll(&waiting, 1, 0) == 0) return;
       // Out of descriptors. A stranger's is the first to go; without strangers wait for others of
       // the process to close some.
       log_refusal(address_, socket.status());
+      note_shortage(socket.status());
       if (!strangers_.empty()) {
         Link::bury(loop_, take(*strangers_.front()));
         continue;
@@ -61,6 +73,16 @@ void Acceptor::accept_waiting() {
     if (strangers_.size() >= kMaxStrangers) Link::bury(loop_, take(*strangers_.front()));
     strangers_.push_back(std::move(link.value()));
   }
+}
+
+void Acceptor::note_shortage(const Status& why) {
+  const EventLoop::Clock::time_point now = EventLoop::Clock::now();
+  if (now - short_until_ > kBetweenShortages) short_since_ = now;
+  short_until_ = now;
+  if (now - short_since_ < kLastingShortage || !exhausted_) return;
+  short_since_ = now;
+  reserve_ = Fd();
+  exhausted_(why);
 }
 
 void Acceptor::link_opened(Link& link) { welcome_(take(link)); }

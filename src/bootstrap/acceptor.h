@@ -15,18 +15,25 @@ namespace niccolite::bootstrap {
 
 class Acceptor final : private Link::Owner {
  public:
-  /// `welcome` gets each authenticated link and must set its owner.
+  /// `welcome` gets each authenticated link and must set its owner. `exhausted` is called when
+  /// connections could not be accepted for want of descriptors for seconds, again and again.
   static Result<std::unique_ptr<Acceptor>> create(
       EventLoop& loop, Socket listener, const Link::Options& options,
-      std::function<void(std::unique_ptr<Link>)> welcome);
+      std::function<void(std::unique_ptr<Link>)> welcome,
+      std::function<void(const Status&)> exhausted = {});
   ~Acceptor();
 
   const Address& address() const { return address_; }
+  /// Keeps a descriptor, of whatever, until `exhausted` is called, by which others can hear of
+  /// that.
+  void keep(Fd reserve) { reserve_ = std::move(reserve); }
 
  private:
   Acceptor(EventLoop& loop, Socket listener, const Link::Options& options,
-           std::function<void(std::unique_ptr<Link>)> welcome);
+           std::function<void(std::unique_ptr<Link>)> welcome,
+           std::function<void(const Status&)> exhausted);
   void accept_waiting();
+  void note_shortage(const Status& why);
   void link_opened(Link& link) override;
   void link_frame(Link&, std::span<const std::byte>) override {}  // only open links have frames
   void link_ended(Link& link, Link::End end, Status reason) override;
@@ -35,13 +42,16 @@ class Acceptor final : private Link::Owner {
 
   EventLoop& loop_;
   Socket listener_;
+  Fd reserve_;  // a descriptor for what `exhausted` has to say
   const Link::Options options_;
   std::function<void(std::unique_ptr<Link>)> welcome_;
+  std::function<void(const Status&)> exhausted_;
   Address address_;
   EventLoop::Id watch_ = 0;
   EventLoop::Id rest_ = 0;                      // timer: no descriptors were left
   std::list<std::unique_ptr<Link>> strangers_;  // oldest first
   int refusals_ = 0;
+  EventLoop::Clock::time_point short_since_{}, short_until_{};  // of descriptors
 };
 
 }  // namespace niccolite::bootstrap

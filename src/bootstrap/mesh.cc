@@ -17,6 +17,7 @@ constexpr auto kRetryPause = std::chrono::milliseconds(50);  // grows linearly
 constexpr auto kPatience = std::chrono::seconds(5);          // three SYNs
 // What this process itself lacks is no attempt. Others of it may close some descriptors.
 constexpr auto kShortage = std::chrono::seconds(30);
+constexpr auto kShortageInInit = std::chrono::seconds(2);
 
 }  // namespace
 
@@ -33,9 +34,10 @@ Mesh::~Mesh() {
 
 Status Mesh::listen(const Address& interface) {
   Socket listener = TRY(Socket::listen(interface.with_port(0)));
-  acceptor_ =
-      TRY(Acceptor::create(loop_, std::move(listener), options_,
-                           [this](std::unique_ptr<Link> link) { welcome(std::move(link)); }));
+  acceptor_ = TRY(Acceptor::create(
+      loop_, std::move(listener), options_,
+      [this](std::unique_ptr<Link> link) { welcome(std::move(link)); },
+      [this](const Status& why) { events_.mesh_exhausted(why); }));
   return {};
 }
 
@@ -160,6 +162,7 @@ void Mesh::shortage(uint32_t process, const Status& reason) {
             std::chrono::duration_cast<std::chrono::seconds>(now - *peer.short_since).count(),
             reason.message()));
   peer.retry = loop_.after(kRetryPause, [this, process] { dial(process); });
+  if (now - *peer.short_since >= kShortageInInit) events_.mesh_exhausted(reason);
 }
 
 void Mesh::give_up(uint32_t process, Status why) {

@@ -31,6 +31,8 @@ class Mesh final : private Link::Owner {
     virtual void mesh_departed(uint32_t process) = 0;  // it said Goodbye on all its links
     virtual void mesh_lost(uint32_t process, Status reason) = 0;
     virtual void mesh_unreachable(uint32_t process, Status reason) = 0;
+    /// This process and others cannot reach each other for want of descriptors.
+    virtual void mesh_exhausted(const Status& why) = 0;
     virtual void mesh_over() = 0;  // the end of farewell()
 
    protected:

@@ -11,6 +11,8 @@ namespace {
 
 // After a failure; also the longest that those present may take to read about it.
 constexpr auto kLinger = std::chrono::seconds(10);
+// A rank that could not come in tries again within this time.
+constexpr auto kUntilOthersHear = std::chrono::milliseconds(1500);
 // Who has not come is said after so long, after twice as much, and so on.
 constexpr auto kFirstReminder = std::chrono::seconds(10);
 
@@ -30,6 +32,18 @@ void Rendezvous::welcome(std::unique_ptr<Link> link) {
   link->set_owner(*this);
   Link* key = link.get();
   guests_[key].link = std::move(link);
+}
+
+// Ranks that come from now on hear of it, too. Those of the root's own process hear it last: their
+// program may end, and the root with it.
+void Rendezvous::exhausted(const Status& why) {
+  if (seats_.empty() || (phase_ != Phase::Gathering && phase_ != Phase::Placing)) return;
+  fail({.code = why.code(),
+        .peer = host_ranks_.empty() ? -1 : host_ranks_.front(),
+        .text = fmt::format("{}, which made the unique id, lets no more ranks in: {}",
+                            options_.host.text(), why.message()),
+        .missing = {}},
+       HostHears::Last);
 }
 
 void Rendezvous::link_frame(Link& link, std::span<const std::byte> payload) {
@@ -70,6 +84,7 @@ Status Rendezvous::take(Guest& guest, std::span<const std::byte> payload) {
 
 Status Rendezvous::take_join(Guest& guest, messages::Join join) {
   if (phase_ == Phase::Failed) {
+    guest.join = std::move(join);
     guest.link->send(refusal_.encode());
     return {};
   }
@@ -189,8 +204,10 @@ Status Rendezvous::check(const messages::Join& join) const {
                                  join.nranks)
         .with_peer(join.rank);
   if (const auto seat = seats_.find(join.rank); seat != seats_.end())
-    return Status::invalid_usage("two callers claim rank {} of {}: {} and {}; give each rank once",
-                                 join.rank, nranks_, seat->second.origin.text(), join.origin.text())
+    return Status::invalid_usage(
+               "two callers claim rank {} of {}: {} and {}; give each rank once, and "
+               "each communicator a unique id of its own",
+               join.rank, nranks_, seat->second.origin.text(), join.origin.text())
         .with_peer(join.rank);
   return {};
 }
@@ -262,7 +279,7 @@ void Rendezvous::fail(const Status& status) {
       .code = status.code(), .peer = status.peer(), .text = status.message(), .missing = {}});
 }
 
-void Rendezvous::fail(messages::Refused refused) {
+void Rendezvous::fail(messages::Refused refused, HostHears host) {
   if (phase_ == Phase::Failed || phase_ == Phase::Over) return;
   phase_ = Phase::Failed;
   refusal_ = std::move(refused);
@@ -271,7 +288,16 @@ void Rendezvous::fail(messages::Refused refused) {
   loop_.cancel(reminder_);
   loop_.cancel(looker_);
   const Bytes message = refusal_.encode();
-  for (auto& [link, guest] : guests_) link->send(message);
+  const auto tell = [this, message](bool is_host) {
+    for (auto& [link, guest] : guests_)
+      if (is_of_host(guest) == is_host) link->send(message);
+  };
+  tell(false);
+  if (host == HostHears::AtOnce) {
+    tell(true);
+  } else {
+    reminder_ = loop_.after(kUntilOthersHear, [tell] { tell(true); });
+  }
   linger_timer_ = loop_.after(kLinger, [this] { finish(); });
   options_.decided();
 }

@@ -32,6 +32,8 @@ class Rendezvous final : private Link::Owner {
 
   /// Takes an authenticated link of a process.
   void welcome(std::unique_ptr<Link> link);
+  /// The root cannot let others in.
+  void exhausted(const Status& why);
   /// Has nobody come yet?
   bool is_unused() const { return phase_ == Phase::Gathering && guests_.empty(); }
 
@@ -61,11 +63,13 @@ class Rendezvous final : private Link::Owner {
   std::vector<int32_t> missing_ranks() const;
   void deadline_passed();
   Status describe_unready() const;
-  void fail(messages::Refused refused);
+  enum class HostHears : uint8_t { AtOnce, Last };
+  void fail(messages::Refused refused, HostHears host = HostHears::AtOnce);
   void fail(const Status& status);
   void finish_if_over();
   void finish();
   void dismiss(Link& link);
+  bool is_of_host(const Guest& guest) const { return guest.join.origin == options_.host; }
 
   EventLoop& loop_;
   const Options options_;

@@ -1,5 +1,6 @@
 #include "bootstrap/root.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -88,15 +89,17 @@ class House {
   Result<UniqueId> add(const Address& address, std::optional<Socket> listener) {
     const UniqueId id = UniqueId::random(address);
     auto socket = std::make_shared<std::optional<Socket>>(std::move(listener));
-    loop_->post([this, id, socket] {
-      if (socket->has_value()) open_door(std::move(**socket));
+    auto reserve = std::make_shared<Fd>();
+    if (socket->has_value()) *reserve = Fd(fcntl((*socket)->fd(), F_DUPFD_CLOEXEC, 0));
+    loop_->post([this, id, socket, reserve] {
+      if (socket->has_value()) open_door(std::move(**socket), std::move(*reserve));
       begin(id, std::nullopt);
     });
     return id;
   }
 
   // Of all ids of ncclGetUniqueId at one address.
-  void open_door(Socket listener) {
+  void open_door(Socket listener, Fd reserve) {
     Link::Options options{.self = {}, .identity_of = {}, .max_frame = kMaxRootFrame};
     options.identity_of = [this](uint64_t number) {
       authentication::Identity identity{.key = {}, .number = number};
@@ -108,9 +111,14 @@ class House {
       }
       return identity;
     };
-    auto door = Acceptor::create(*loop_, std::move(listener), options,
-                                 [this](std::unique_ptr<Link> link) { let_in(std::move(link)); });
+    auto door = Acceptor::create(
+        *loop_, std::move(listener), options,
+        [this](std::unique_ptr<Link> link) { let_in(std::move(link)); },
+        [this](const Status& why) {
+          for (auto& [number, meeting] : meetings_) meeting.rendezvous->exhausted(why);
+        });
     if (!door.is_ok()) return log::error(door.status(), "ncclGetUniqueId");
+    door.value()->keep(std::move(reserve));
     doors_.push_back(std::move(door).take());
   }
 
@@ -139,7 +147,8 @@ class House {
                                   .max_frame = kMaxRootFrame};
       auto door = Acceptor::create(
           *loop_, std::move(*listener), options,
-          [rendezvous](std::unique_ptr<Link> link) { rendezvous->welcome(std::move(link)); });
+          [rendezvous](std::unique_ptr<Link> link) { rendezvous->welcome(std::move(link)); },
+          [rendezvous](const Status& why) { rendezvous->exhausted(why); });
       if (!door.is_ok()) {
         log::error(door.status(), "NCCL_COMM_ID");
         return over_();

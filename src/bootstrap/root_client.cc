@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/parameters.h"
 #include "base/process.h"
+#include "base/socket.h"
 
 namespace niccolite::bootstrap {
 namespace {
@@ -16,6 +17,9 @@ namespace {
 // just coming up might refuse for a moment.
 constexpr auto kAbsence = std::chrono::milliseconds(500);
 constexpr auto kFirewalled = std::chrono::seconds(12);  // three attempts of three SYNs each
+
+// A shortage of this process itself: others of its threads may close some descriptors.
+constexpr auto kShortageOfOwn = std::chrono::seconds(2);
 
 }  // namespace
 
@@ -45,7 +49,12 @@ void RootClient::attempt() {
   root_ = ways_[static_cast<size_t>(attempts_++) % ways_.size()];
   // The root of NCCL_COMM_ID has an address to itself.
   const uint64_t number = id_.origin() == UniqueId::Origin::Environment ? 0 : id_.number();
-  Result<std::unique_ptr<Link>> link = Link::dial(loop_, root_, number, options_, *this);
+  int error = 0;
+  Result<std::unique_ptr<Link>> link = Link::dial(loop_, root_, number, options_, *this, &error);
+  if (!link.is_ok() && is_shortage(error) && EventLoop::Clock::now() - started_ > kShortageOfOwn) {
+    if (!finished_) events_.failed(std::move(link).status());
+    return;
+  }
   if (!link.is_ok()) return unreachable(std::move(link).status());
   link_ = std::move(link.value());
 }
@@ -93,8 +102,10 @@ void RootClient::nobody_listens(Status reason) {
         "made it has ended, which must live until all have joined",
         root_.text()));
   events_.failed(Status::remote_error(
-      "nobody listens at {}: the process that made the unique id has ended, which must live until "
-      "all ranks have joined, or a firewall refuses connections to that port",
+      "nobody listens at {}: the unique id was used for another communicator before (each needs "
+      "one "
+      "of its own), the process that made it has ended, which must live until all ranks have "
+      "joined, or a firewall refuses connections to that port",
       root_.text()));
 }
 

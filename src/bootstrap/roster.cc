@@ -18,10 +18,17 @@ Status Roster::set_table(std::vector<messages::ProcessEntry> table) {
   std::vector<uint32_t> process_of(static_cast<size_t>(nranks_), kNobody);
   for (uint32_t process = 0; process < table.size(); ++process) {
     for (int32_t rank : table[process].ranks) {
-      if (rank >= nranks_ || process_of[static_cast<size_t>(rank)] != kNobody)
-        return Status::internal("{} announces rank {} of {}, which is wrong or another's",
-                                table[process].origin.text(), rank, nranks_);
-      process_of[static_cast<size_t>(rank)] = process;
+      if (rank >= nranks_)
+        return Status::internal("{} announces rank {} of {}", table[process].origin.text(), rank,
+                                nranks_);
+      uint32_t& seat = process_of[static_cast<size_t>(rank)];
+      if (seat != kNobody)
+        return Status::invalid_usage(
+                   "two callers claim rank {} of {}: {} and {}; give each rank once, and each "
+                   "communicator a unique id of its own",
+                   rank, nranks_, table[seat].origin.text(), table[process].origin.text())
+            .with_peer(rank);
+      seat = process;
     }
   }
   const auto missing = std::find(process_of.begin(), process_of.end(), kNobody);

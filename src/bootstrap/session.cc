@@ -452,6 +452,7 @@ void Session::table_complete(Result<std::vector<messages::ProcessEntry>> table) 
   Status status = roster_.set_table(std::move(table.value()));
   if (!status.is_ok()) return fail_locked(std::move(status), {});
   phase_ = Phase::Ready;
+  note_used(id_);
   joining_.clear();
   roster_.wake_all();
 }
@@ -533,6 +534,9 @@ void Session::departed(uint32_t process, const Status& why) {
 void Session::mesh_lost(uint32_t process, Status reason) {
   lost({.process = process, .rank = -1, .who = {}, .why = reason.message()});
 }
+
+// While ranks join; afterwards whoever needs a link finds out.
+void Session::mesh_exhausted(const Status& why) { fail(why.copy()); }
 
 void Session::mesh_unreachable(uint32_t process, Status reason) {
   Roster::Lock lock = roster_.lock();

@@ -113,6 +113,7 @@ class Session final : private Mesh::Events, public std::enable_shared_from_this<
   void mesh_departed(uint32_t process) override;
   void mesh_lost(uint32_t process, Status reason) override;
   void mesh_unreachable(uint32_t process, Status reason) override;
+  void mesh_exhausted(const Status& why) override;
   void mesh_over() override;
 
   const UniqueId id_;

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <array>
+#include <deque>
 #include <map>
 #include <mutex>
+#include <set>
 
 #include "base/thread.h"
 
@@ -34,13 +36,35 @@ class SessionRegistry {
           admit(*session, local, deadline, /*is_new=*/false))
         return session;
     }
+    if (is_used(id))
+      return Status::invalid_usage(
+          "this process has used the unique id for another communicator before: each communicator "
+          "needs an id of its own (ncclGetUniqueId)");
     std::shared_ptr<Session> session = TRY(Session::create(id));
     sessions_.emplace(id.bytes(), session);
     admit(*session, local, deadline, /*is_new=*/true);
     return session;
   }
 
+  void note_used(const UniqueId& id) {
+    // NCCL_COMM_ID gives one id again and again.
+    if (id.origin() != UniqueId::Origin::Root) return;
+    std::lock_guard lock(used_mutex_);
+    if (!used_.insert(id.number()).second) return;
+    order_used_.push_back(id.number());
+    if (order_used_.size() <= kMostUsed) return;
+    used_.erase(order_used_.front());
+    order_used_.pop_front();
+  }
+
  private:
+  static constexpr size_t kMostUsed = 4096;  // ids that are remembered
+
+  bool is_used(const UniqueId& id) {
+    std::lock_guard lock(used_mutex_);
+    return used_.contains(id.number());
+  }
+
   // A process that exits without destroying its communicators has not died: say goodbye for it.
   struct AtExit {
     ~AtExit() { of_process().say_goodbye(); }
@@ -82,6 +106,9 @@ class SessionRegistry {
 
   const pid_t process_ = getpid();
   std::mutex mutex_;
+  std::mutex used_mutex_;  // of what follows; a session's lock may be held
+  std::set<uint64_t> used_;
+  std::deque<uint64_t> order_used_;
   std::multimap<std::array<std::byte, UniqueId::kBytes>, std::weak_ptr<Session>> sessions_;
 };
 
@@ -90,5 +117,7 @@ Result<std::shared_ptr<Session>> enter_session(const UniqueId& id,
                                                Deadline deadline) {
   return SessionRegistry::of_process().enter(id, local, deadline);
 }
+
+void note_used(const UniqueId& id) { SessionRegistry::of_process().note_used(id); }
 
 }  // namespace niccolite::bootstrap

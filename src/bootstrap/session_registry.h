@@ -14,4 +14,7 @@ Result<std::shared_ptr<Session>> enter_session(const UniqueId& id,
                                                const std::shared_ptr<Local>& local,
                                                Deadline deadline);
 
+/// The id has served a communicator: nobody else may use it.
+void note_used(const UniqueId& id);
+
 }  // namespace niccolite::bootstrap

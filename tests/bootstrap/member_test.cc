@@ -218,6 +218,19 @@ TEST(Join, OfOneRankTwiceInAProcessFailsForBoth) {
   });
 }
 
+// Four callers, such as two communicators that are started with one id by one process.
+TEST(Join, OfAllRanksTwiceInAProcessIsAWrongUse) {
+  const UniqueId id = loopback_id();
+  std::atomic<int> accused{0};
+  on_threads({0, 1, 0, 1}, [&](int rank) {
+    auto member = Member::join({.id = id, .nranks = 2, .rank = rank, .deadline = soon()});
+    if (member.is_ok()) return;  // two of them may have been ready before the others came
+    EXPECT_EQ(member.status().code(), Code::InvalidUsage) << member.status().message();
+    ++accused;
+  });
+  EXPECT_GE(accused.load(), 2);
+}
+
 TEST(Join, WithAnotherSecretIsRefusedAndDisturbsNobody) {
   const UniqueId id = loopback_id();
   auto bytes = UniqueId::random(id.root());  // right address, wrong secret
@@ -284,7 +297,8 @@ TEST(Root, RefusesAnIdThatWasUsed) {
   join_all(id, 2);
   const auto again = Member::join({.id = id, .nranks = 1, .rank = 0, .deadline = soon()});
   ASSERT_FALSE(again.is_ok());
-  EXPECT_THAT(again.status().message(), testing::HasSubstr("used before"));
+  EXPECT_THAT(again.status().message(),
+              testing::HasSubstr("has used the unique id for another communicator before"));
 }
 
 TEST(Member, ThatGivesUpEndsTheRendezvousWithItsReason) {

@@ -44,6 +44,7 @@ class MeshOfTwo : public testing::Test, private Mesh::Events {
   void mesh_departed(uint32_t) override { ++departed; }
   void mesh_lost(uint32_t, Status) override { ++lost; }
   void mesh_unreachable(uint32_t, Status) override { ++unreachable; }
+  void mesh_exhausted(const Status&) override {}
   void mesh_over() override { ++over; }
 };
 

@@ -1,10 +1,14 @@
 // One rendezvous, and guests that are links of the test: what each hears, in which order.
 #include "bootstrap/rendezvous.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <cerrno>
 
 #include "bootstrap/acceptor.h"
 #include "loops.h"
@@ -105,11 +109,69 @@ class RendezvousOfTwo : public testing::Test {
   RunningLoop loop;
   const messages::Origin host = messages::Origin::of_this_process();
 
+  void exhaust(const Status& why) {
+    loop.use([&] { rendezvous_->exhausted(why); });
+  }
+
  private:
   std::unique_ptr<Acceptor> door_;
   std::optional<Rendezvous> rendezvous_;
   uint64_t last_number_ = 1;
 };
+
+// Rank 1 cannot come in, and the process of the root may end as soon as it hears.
+TEST_F(RendezvousOfTwo, TellsAllWhenDescriptorsAreShortTheRootsProcessLast) {
+  const Idler other;
+  const auto zero = come();
+  join(*zero, 0, host);
+  hear(*zero, MessageType::Host);
+  exhaust(Status::from_errno(EMFILE, "cannot accept a connection"));
+  const auto one = come();
+  join(*one, 1, other.origin);
+  for (RawLink* const guest : {one.get(), zero.get()}) {
+    const auto refused = await<messages::Refused>(*guest, MessageType::Refused);
+    ASSERT_TRUE(refused.has_value());
+    EXPECT_EQ(refused->code, Code::SystemError);
+    EXPECT_THAT(refused->text, HasSubstr("lets no more ranks in: cannot accept a connection: Too "
+                                         "many open files"));
+  }
+}
+
+// The descriptor that is kept lets in one at a time, also when it is the last.
+TEST(AcceptorShortOfDescriptors, SaysSoAndLetsOneInAfterwards) {
+  EXPECT_TRUE(authentication::initialize().is_ok());
+  RunningLoop loop;
+  Link::Options options;
+  options.self = {.key = {}, .number = 1};
+  bool is_exhausted = false;
+  std::unique_ptr<Link> guest;
+  auto door = Acceptor::create(
+                  *loop, Socket::listen(any_loopback_port()).take(), options,
+                  [&](std::unique_ptr<Link> link) { guest = std::move(link); },
+                  [&](const Status& why) {
+                    EXPECT_THAT(why.message(), HasSubstr("Too many open files"));
+                    is_exhausted = true;
+                  })
+                  .take();
+  door->keep(Fd(open("/dev/null", O_RDONLY | O_CLOEXEC)));
+  rlimit before{};
+  getrlimit(RLIMIT_NOFILE, &before);
+  Socket socket = Socket::connect(door->address()).take();
+  const rlimit none{.rlim_cur = static_cast<rlim_t>(socket.fd()) + 1, .rlim_max = before.rlim_max};
+  std::vector<Fd> holes;  // below the limit
+  for (int fd = open("/dev/null", O_RDONLY); fd >= 0; fd = open("/dev/null", O_RDONLY)) {
+    holes.emplace_back(fd);
+    if (static_cast<rlim_t>(fd) > none.rlim_cur) break;
+  }
+  setrlimit(RLIMIT_NOFILE, &none);
+  loop.start();
+  EXPECT_TRUE(loop.becomes([&] { return is_exhausted; }));
+  RawLink link(std::move(socket), 2);
+  link.get_in(1);
+  EXPECT_TRUE(loop.becomes([&] { return guest != nullptr; }));
+  setrlimit(RLIMIT_NOFILE, &before);
+  loop.stop();
+}
 
 // Whoever comes last learns, too, at whose process to look when nothing happens.
 TEST_F(RendezvousOfTwo, TellsTheLastWhoHasTheRoot) {
