@@ -7,6 +7,7 @@
 #include "bootstrap/unique_id.h"
 #include "comm/live_communicators.h"
 #include "comm/version.h"
+#include "observe/dumps.h"
 
 namespace niccolite::api {
 
@@ -49,6 +50,8 @@ ncclResult_t translate(Code code) {
 
 ncclResult_t report(const char* function, const Status& status) {
   log::error(status, function);
+  // A program often ends with its first error.
+  observe::Dumps::of_process().write_requested();
   return translate(status.code());
 }
 

@@ -86,6 +86,8 @@ void Communicator::keep_background_failure(const Status& status) {
 
 Status Communicator::report_failure() {
   const log::ScopedDevice speaks_for(device());
+  // The program may end as soon as it knows.
+  observe::Dumps::of_process().write_requested();
   Status status = failure();
   log::keep_error(status);
   return status;
@@ -105,13 +107,14 @@ void Communicator::fail(Status status, Printed printed) {
       // No error to tell of, unless this work comes to one. [release] pairs with state().
       if (state() == State::InProgress) works_after_failure_.store(true, std::memory_order_release);
     }
+    // Before the program can know: it then has the dump written (report_failure()).
+    note(observe::EventKind::Failed);
+    observe::Dumps::of_process().request(status.message());
     state_.store(State::Failed, std::memory_order_release);  // pairs with state()
   }
   LOG(Info, Init, "{} fails: {}", describe(), status.message());
   // What goes wrong after an abort is no news.
   if (printed == Printed::No && !abort_.raised()) log::error(status, last);
-  note(observe::EventKind::Failed);
-  observe::Dumps::of_process().request(status.message());
   abort_.raise(std::move(status));
   if (parameters::end_failed() != 0) control_.tell(executor::Command::End);
 }

@@ -155,6 +155,7 @@ std::string Dumps::take_reason() {
 
 void Dumps::write_requested() {
   if (!are_on() || process_ != getpid()) return;
+  std::lock_guard writing(writing_);
   if (is_signalled_.exchange(false, std::memory_order_relaxed)) request("signal");
   // acquire: pairs with request().
   if (!is_requested_.load(std::memory_order_acquire)) return;

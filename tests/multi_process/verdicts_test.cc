@@ -422,6 +422,43 @@ TEST_F(FlightRecorder, TellsWhoDiedThoughThatOneLeftNothing) {
   EXPECT_THAT(finding.verdict, HasSubstr("rank 1 (process "));
 }
 
+// id rank: operations until one fails, by which the program ends without another word.
+ROLE(ends_with_its_first_error) {
+  LocalRanks ranks(to_id(arguments[0]), 3, std::stoi(arguments[1]), 1);
+  constexpr size_t kCount = 3000;
+  float* buffer = nullptr;
+  REQUIRE_CUDA(cudaMalloc(&buffer, kCount * sizeof(float)));
+  if (!ranks.all_reduce(kCount)) return 2;
+  std::printf("STARTED\n");
+  std::fflush(stdout);
+  ncclResult_t error = ncclSuccess;
+  while (error == ncclSuccess) {
+    error =
+        ncclAllReduce(buffer, buffer, kCount, ncclFloat, ncclSum, ranks.comms[0], ranks.streams[0]);
+    while (error == ncclSuccess && cudaStreamQuery(ranks.streams[0]) == cudaErrorNotReady)
+      REQUIRE_NCCL(ncclCommGetAsyncError(ranks.comms[0], &error));
+  }
+  std::_Exit(1);
+}
+
+TEST_F(FlightRecorder, HasADumpOfEachSurvivorThatEndsWithItsError) {
+  ncclUniqueId id;
+  ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+  std::vector<Process> processes;
+  for (const char* rank : {"0", "1", "2"})
+    processes.emplace_back("ends_with_its_first_error", Arguments{to_text(id), rank},
+                           Process::Environment{{"NICCOLITE_DUMP", folder_.string()}});
+  for (Process& process : processes)
+    ASSERT_TRUE(process.wait_for_line("STARTED")) << process.output();
+  processes[1].kill(SIGKILL);
+  for (const size_t survivor : {0u, 2u})
+    EXPECT_EQ(processes[survivor].wait(), 1) << processes[survivor].output();
+  const auto read = flight::read_flight(folder_);
+  ASSERT_TRUE(read.is_ok()) << read.status().message();
+  ASSERT_EQ(read.value().communicators.size(), 1u);
+  EXPECT_EQ(count_dumps(flight::inspect(read.value()).front()), 2u);
+}
+
 TEST_F(FlightRecorder, WritesOnASignalAndGoesOn) {
   start([&](int rank) -> Process::Environment {
     if (rank != 1) return {};
