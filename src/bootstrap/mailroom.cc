@@ -92,7 +92,7 @@ std::vector<Result<Bytes>> Mailroom::request(Roster::Lock& lock, Local& local,
     }
   }
   for (const size_t i : at_hand) {
-    if (local.aborted || local.left) break;
+    if (local.left || (local.aborted && limits.cancel == nullptr)) break;
     const Query& query = queries[i];
     const std::shared_ptr<Local> other = roster_.find(query.peer);
     if (other == nullptr || other->left) continue;  // gone meanwhile: await() tells
@@ -158,7 +158,8 @@ Result<Bytes> Mailroom::await(Roster::Lock& lock, Local& local, std::span<const 
     return Status::remote_error("rank {} does not answer: its process is stopped", peer)
         .with_peer(peer);
   }
-  const auto outcome = roster_.wait(lock, local, limits.deadline, happened);
+  const auto at_abort = limits.cancel == nullptr ? Roster::AtAbort::Ends : Roster::AtAbort::GoesOn;
+  const auto outcome = roster_.wait(lock, local, limits.deadline, happened, at_abort);
   auto node = pending_.extract(number);  // a later answer finds nobody
   std::optional<Result<Bytes>>& answer = node.mapped().answer;
   if (answer.has_value()) return std::move(*answer);

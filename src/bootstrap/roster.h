@@ -115,12 +115,15 @@ class Roster {
   /// Lost processes with reasons, for those who register late.
   std::vector<std::pair<uint32_t, Status>> lost() const;
 
+  /// Whether the local's abort ends a wait.
+  enum class AtAbort : uint8_t { Ends, GoesOn };
   /// Releases the lock until `happened`, the deadline, or the local's abort or leave().
   template <typename Condition>
-  Outcome wait(Lock& lock, Local& local, Deadline deadline, Condition happened) {
+  Outcome wait(Lock& lock, Local& local, Deadline deadline, Condition happened,
+               AtAbort at_abort = AtAbort::Ends) {
     while (true) {
       if (happened()) return Outcome::Happened;
-      if (local.aborted || local.left) return Outcome::Aborted;
+      if (local.left || (local.aborted && at_abort == AtAbort::Ends)) return Outcome::Aborted;
       if (deadline.passed()) return Outcome::TimedOut;
       if (deadline.at() == Deadline::Clock::time_point::max()) {
         local.changed.wait(lock);

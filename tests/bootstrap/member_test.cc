@@ -218,6 +218,23 @@ TEST(Join, OfOneRankTwiceInAProcessFailsForBoth) {
   });
 }
 
+TEST(Member, ThatIsAbortedIsStillToldHowOthersDo) {
+  const UniqueId id = loopback_id();
+  const auto members = join_all(id, 2);
+  members[1]->serve([](int, std::span<const std::byte> request) -> Result<Bytes> {
+    return Bytes(request.begin(), request.end());
+  });
+  Abort abort, cancel;
+  const auto one = members[0]->derive({.id = 7, .ranks = {0, 1}, .rank = 0, .abort = &abort});
+  const auto other = members[1]->derive({.id = 7, .ranks = {0, 1}, .rank = 1});
+  other->serve([](int, std::span<const std::byte> request) -> Result<Bytes> {
+    return Bytes(request.begin(), request.end());
+  });
+  abort.raise(Status::invalid_usage("enough"));
+  EXPECT_FALSE(one->request(1, to_bytes("ping"), soon()).is_ok());
+  EXPECT_TRUE(one->request(1, to_bytes("ping"), soon(), cancel).is_ok());
+}
+
 // Four callers, such as two communicators that are started with one id by one process.
 TEST(Join, OfAllRanksTwiceInAProcessIsAWrongUse) {
   const UniqueId id = loopback_id();

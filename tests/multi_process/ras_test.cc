@@ -167,6 +167,23 @@ TEST_F(Ras, SaysForWhomAnOperationStandsStill) {
   EXPECT_THAT(verdict, HasSubstr("stands still: rank 1 (process "));
 }
 
+// Their communicators have failed, and they live.
+TEST_F(Ras, HasAnAnswerOfEachSurvivorOfADeath) {
+  processes_[2].kill(SIGKILL);
+  std::string told;
+  for (int tries = 0; tries < 1000 && told.find("considered dead") == std::string::npos; ++tries) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    told = ask("STATUS\n");
+  }
+  EXPECT_THAT(told, HasSubstr("1 job process is considered dead"));
+  for (int client = 0; client < 4; ++client) {
+    const json report = json::parse(ask("SET FORMAT json\nSTATUS\n").substr(3));
+    const json& communicator = report.at("communicators").at(0);
+    EXPECT_EQ(communicator.at("ranks_count"), 2) << report;
+    EXPECT_EQ(communicator.at("missing_ranks_count"), 1) << report;
+  }
+}
+
 TEST_F(Ras, NamesAStoppedProcessAsMissing) {
   processes_[2].kill(SIGSTOP);
   // The kernel may give the client to the stopped process, which says nothing.
