@@ -1,0 +1,42 @@
+# What the build needs of other projects, looked for before anything is compiled: all that is missing is named at once, with
+# the command that installs it. `scripts/setup` installs the same packages for ./run and ./test.
+set(missing_packages "")
+
+# need(<Debian package> <header> [<library>])
+function(niccolite_need package header)
+  string(MAKE_C_IDENTIFIER "NICCOLITE_HEADER_${header}" found)
+  find_path(${found} ${header})
+  mark_as_advanced(${found})
+  set(is_missing FALSE)
+  if(NOT ${found})
+    set(is_missing TRUE)
+  endif()
+  foreach(library IN LISTS ARGN)
+    string(MAKE_C_IDENTIFIER "NICCOLITE_LIBRARY_${library}" found)
+    find_library(${found} NAMES ${library})
+    mark_as_advanced(${found})
+    if(NOT ${found})
+      set(is_missing TRUE)
+    endif()
+  endforeach()
+  if(is_missing)
+    set(missing_packages ${missing_packages} ${package} PARENT_SCOPE)
+  endif()
+endfunction()
+
+niccolite_need(libfmt-dev fmt/core.h)
+niccolite_need(libsodium-dev sodium.h libsodium.a)
+niccolite_need(libpugixml-dev pugixml.hpp libpugixml.a)
+niccolite_need(nlohmann-json3-dev nlohmann/json.hpp)
+niccolite_need(libcli11-dev CLI/CLI.hpp)
+if(NICCOLITE_BUILD_TESTS)
+  niccolite_need(libgtest-dev gtest/gtest.h)
+  niccolite_need(libgmock-dev gmock/gmock.h)
+endif()
+if(missing_packages)
+  list(JOIN missing_packages " " missing_packages)
+  message(FATAL_ERROR
+    "missing: ${missing_packages} (Debian's and Ubuntu's names). Please run:\n"
+    "  sudo apt-get update && sudo apt-get install -y --no-install-recommends ${missing_packages}\n"
+    "Where they lie elsewhere (conda, vcpkg, a folder of your own): CMAKE_PREFIX_PATH=FOLDER names it.")
+endif()
