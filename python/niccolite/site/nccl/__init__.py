@@ -23,7 +23,7 @@ def _folder_before_ours() -> "str | None":
 
 
 if (_other := _folder_before_ours()) is not None:
-    __path__ = [_other]
+    __path__ = [_other, _os.path.join(__path__[0], "_beside_nvidia")]
 else:
     __version__ = "0.3.1"  # of the nccl4py interface that this package has
     __all__ = ["__version__", "LibraryInfo", "VersionInfo", "get_version", "show_versions"]
