@@ -71,11 +71,6 @@ class Inside {
   ~Inside() { is_inside = false; }
 };
 
-void note(log::Level level, uint64_t subsystem, std::string text) {
-  std::lock_guard lock(state().mutex);
-  state().notes.push_back({level, subsystem, std::move(text)});
-}
-
 // Its lines wait: the log may be what asks for a variable.
 __attribute__((format(printf, 5, 6))) void keep_line(int level, unsigned long flags, const char*,
                                                      int, const char* format, ...) {
@@ -163,6 +158,21 @@ std::optional<std::string> of_process(const char* name) {
 
 }  // namespace
 
+std::string origin() {
+  // acquire: pairs with start().
+  const auto ask = state().get.load(std::memory_order_acquire);
+  return ask == nullptr ? "environment" : "environment plug-in " + state().origin;
+}
+
+void note(log::Level level, uint64_t subsystem, std::string text) {
+  std::lock_guard lock(state().mutex);
+  state().notes.push_back({level, subsystem, std::move(text)});
+}
+
+void note_once(log::Level level, uint64_t subsystem, std::string text) {
+  if (library_version) note(level, subsystem, std::move(text));
+}
+
 void use_plugin(Version version) { library_version = version; }
 
 void open_plugin() {
@@ -195,7 +205,7 @@ void write_notes() {
   }
   for (const Note& one : notes)
     if (log::enabled(one.level, one.subsystem))
-      log::write(one.level, {__FILE__, __LINE__}, "ncclEnvPlugin", one.text);
+      log::write(one.level, {__FILE__, __LINE__}, "environment", one.text);
 }
 
 }  // namespace niccolite::environment

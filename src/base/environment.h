@@ -9,6 +9,8 @@
 #include <optional>
 #include <string>
 
+#include "base/log.h"
+
 namespace niccolite::environment {
 
 /// What plug-ins are told of the library.
@@ -25,7 +27,15 @@ void open_plugin();
 /// What the plug-in says, else the process environment; nothing: it is not set.
 std::optional<std::string> get(const char* name);
 
-/// Writes what there was to say while the log itself may have been reading its variables.
+/// Names the place of all variables: "environment", or the plug-in that gives them.
+std::string origin();
+
+/// Keeps a line for write_notes(): the log itself may be reading its variables now.
+void note(log::Level level, uint64_t subsystem, std::string text);
+/// Keeps a line in the library of the process that has plug-ins: other libraries with a copy of this
+/// code read the same files.
+void note_once(log::Level level, uint64_t subsystem, std::string text);
+/// Writes these lines.
 void write_notes();
 
 }  // namespace niccolite::environment

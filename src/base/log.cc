@@ -35,7 +35,8 @@ struct Name {
   const char* name;
   uint64_t value;
 };
-constexpr Name kLevels[] = {{"NONE", 0}, {"VERSION", 1}, {"WARN", 2},
+// ATTN is NCCL's level between WARN and INFO. This library has no lines of it.
+constexpr Name kLevels[] = {{"NONE", 0}, {"VERSION", 1}, {"WARN", 2}, {"ATTN", 2},
                             {"INFO", 3}, {"ABORT", 4},   {"TRACE", 5}};
 constexpr Name kSubsystems[] = {{"INIT", Init},
                                 {"COLL", Coll},
@@ -208,7 +209,7 @@ Settings read_settings() {
       }
     if (settings.unset)
       refuse("NCCL_DEBUG", *text,
-             "is none of NONE, VERSION, WARN, INFO, ABORT, TRACE: taken as unset");
+             "is none of NONE, VERSION, WARN, ATTN, INFO, ABORT, TRACE: taken as unset");
   }
   if (auto text = get("NCCL_DEBUG_SUBSYS")) {
     const auto bits = parse_bits(*text, kSubsystems, All);
@@ -218,8 +219,9 @@ Settings read_settings() {
              "has a name that is no subsystem: INIT,BOOTSTRAP,ENV is taken");
   }
   if (auto text = get("NCCL_DEBUG_TIMESTAMP_LEVELS")) {
-    constexpr Name kBits[] = {{"VERSION", 1 << 1}, {"WARN", 1 << 2},  {"INFO", 1 << 3},
-                              {"ABORT", 1 << 4},   {"TRACE", 1 << 5}, {"ALL", ~uint64_t{0}}};
+    constexpr Name kBits[] = {{"VERSION", 1 << 1},  {"WARN", 1 << 2},  {"ATTN", 0},
+                              {"INFO", 1 << 3},     {"ABORT", 1 << 4}, {"TRACE", 1 << 5},
+                              {"ALL", ~uint64_t{0}}};
     const auto bits = parse_bits(*text, kBits, ~uint64_t{0});
     settings.timestamp_levels = bits.value_or(settings.timestamp_levels);
     if (!bits)

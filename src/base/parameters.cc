@@ -1,13 +1,19 @@
 #include "base/parameters.h"
 
+#include <pwd.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <cctype>
 #include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
+#include <iterator>
+#include <map>
 #include <mutex>
-#include <set>
+#include <vector>
 
 #include "base/environment.h"
 #include "base/log.h"
@@ -18,39 +24,94 @@ namespace {
 constexpr size_t kLongestLine = 4095;
 constexpr size_t kLongestText = 1023;
 
-// Written by load_files() alone, before any other use.
-std::set<std::string>& set_by_files() {
-  static auto* const names = new std::set<std::string>;  // outlives all threads
-  return *names;
+std::string_view trim(std::string_view text) {
+  const auto is_space = [](unsigned char c) { return std::isspace(c) != 0; };
+  while (!text.empty() && is_space(static_cast<unsigned char>(text.front()))) text.remove_prefix(1);
+  while (!text.empty() && is_space(static_cast<unsigned char>(text.back()))) text.remove_suffix(1);
+  return text;
+}
+
+// Variables by name, and the file that sets each. Written by load_files() alone, before any other
+// use.
+std::map<std::string, std::string>& set_by_files() {
+  static auto* const files = new std::map<std::string, std::string>;  // outlives all threads
+  return *files;
+}
+
+bool is_variable_name(std::string_view name) {
+  return !name.empty() && std::isdigit(static_cast<unsigned char>(name.front())) == 0 &&
+         std::ranges::all_of(
+             name, [](unsigned char c) { return c == '_' || (std::isalnum(c) != 0 && c < 0x80); });
+}
+
+// Was the variable there when the program started? Another library of the process with a copy of
+// this code may have applied the same file before.
+bool was_set_at_start(const std::string& name) {
+  static const auto* const entries = [] {
+    std::ifstream file("/proc/self/environ", std::ios::binary);
+    return new std::string(std::string(1, '\0') +
+                           std::string(std::istreambuf_iterator<char>(file), {}));
+  }();
+  return entries->find(std::string(1, '\0') + name + '=') != std::string::npos;
 }
 
 // NAME=VALUE lines; whitespace is significant; a variable that is already set stays.
-void apply_file(const std::string& path) {
+void apply_file(const std::string& path, bool is_asked_for) {
   std::ifstream file(path);
-  std::string line;
-  while (std::getline(file, line)) {
+  if (!file) {
+    if (is_asked_for)
+      environment::note_once(
+          log::Level::Warn, log::Env,
+          fmt::format(
+              "NCCL_CONF_FILE={} cannot be read ({}), and sets nothing; ~/.nccl.conf is not "
+              "read either. Correct the path, or unset NCCL_CONF_FILE",
+              path, strerror(errno)));
+    return;
+  }
+  int number = 0;
+  int meaningless = 0;
+  std::string first;
+  for (std::string line; std::getline(file, line);) {
+    ++number;
     if (!line.empty() && line.back() == '\r') line.pop_back();
     if (line.size() > kLongestLine) line.resize(kLongestLine);
+    if (trim(line).empty() || line.front() == '#') continue;
     const size_t equals = line.find('=');
-    if (line.empty() || line.front() == '#' || equals == std::string::npos) continue;
     const std::string name = line.substr(0, std::min(equals, kLongestText));
-    if (getenv(name.c_str()) != nullptr) continue;
-    setenv(name.c_str(), line.substr(equals + 1, kLongestText).c_str(), 0);
-    set_by_files().insert(name);
+    if (equals == std::string::npos || !is_variable_name(name)) {
+      if (++meaningless == 1) first = fmt::format("line {}, \"{}\"", number, line.substr(0, 80));
+      continue;
+    }
+    const std::string value = line.substr(equals + 1, kLongestText);
+    const char* const present = getenv(name.c_str());
+    if (present == nullptr) setenv(name.c_str(), value.c_str(), 0);
+    if (present == nullptr || (value == present && !was_set_at_start(name)))
+      set_by_files().emplace(name, path);
   }
+  if (meaningless > 0)
+    environment::note_once(
+        log::Level::Warn, log::Env,
+        fmt::format("{}: {}{} has no meaning: a line is NAME=VALUE, without blanks before or after "
+                    "the name, quotes or \"export\"",
+                    path, first,
+                    meaningless == 1 ? "" : fmt::format(", as {} more,", meaningless - 1)));
+}
+
+// HOME, else the folder that the password database has for the user.
+std::string home_folder() {
+  if (const char* home = getenv("HOME"); home != nullptr && *home != '\0') return home;
+  std::vector<char> memory(16384);
+  passwd entry{};
+  passwd* found = nullptr;
+  if (getpwuid_r(getuid(), &entry, memory.data(), memory.size(), &found) != 0 || found == nullptr)
+    return {};
+  return found->pw_dir;
 }
 
 bool equal_ignoring_case(std::string_view a, std::string_view b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](unsigned char x, unsigned char y) {
     return std::toupper(x) == std::toupper(y);
   });
-}
-
-std::string_view trim(std::string_view text) {
-  const auto is_space = [](unsigned char c) { return std::isspace(c) != 0; };
-  while (!text.empty() && is_space(static_cast<unsigned char>(text.front()))) text.remove_prefix(1);
-  while (!text.empty() && is_space(static_cast<unsigned char>(text.back()))) text.remove_suffix(1);
-  return text;
 }
 
 // The factor that "K", "MiB", ... stands for; 0 for anything else.
@@ -127,12 +188,17 @@ Reading read_set(const Declaration& declaration) {
   Reading reading = read(declaration, *text);
   if (text->empty()) return reading;
   if (!reading.refusal.empty()) {
-    LOG(Warn, Env, "{}={} {}: {}", declaration.name, *text, reading.refusal,
-        describe_default(declaration));
+    LOG(Warn, Env, "{}={}{} {}: {}", declaration.name, *text,
+        source_of(declaration.name) == Source::File
+            ? fmt::format(" (of {})", origin_of(declaration.name))
+            : "",
+        reading.refusal, describe_default(declaration));
   } else if (declaration.kind == Kind::Text || declaration.kind == Kind::Choice) {
-    LOG(Info, Env, "{} set by environment to {}", declaration.name, reading.text);
+    LOG(Info, Env, "{} set by {} to {}", declaration.name, origin_of(declaration.name),
+        reading.text);
   } else {
-    LOG(Info, Env, "{} set by environment to {}.", declaration.name, reading.number);
+    LOG(Info, Env, "{} set by {} to {}.", declaration.name, origin_of(declaration.name),
+        reading.number);
   }
   return reading;
 }
@@ -192,7 +258,7 @@ void tell_of_those_without_effect() {
   if (!log::enabled(log::Level::Info, log::Env)) return;
   for (const WithoutEffect& each : kWithoutEffect)
     if (const std::optional<std::string> text = read_now(each.name))
-      LOG(Info, Env, "{} set by environment to {} has no effect: {}", each.name, *text,
+      LOG(Info, Env, "{} set by {} to {} has no effect: {}", each.name, origin_of(each.name), *text,
           each.reason);
   environment::write_notes();
 }
@@ -228,6 +294,12 @@ Source source_of(const char* name) {
   return set_by_files().contains(name) ? Source::File : Source::Environment;
 }
 
+std::string origin_of(const char* name) {
+  const std::string origin = environment::origin();
+  const auto file = set_by_files().find(name);
+  return origin == "environment" && file != set_by_files().end() ? file->second : origin;
+}
+
 bool is_set(const char* name) { return read_now(name).has_value(); }
 
 std::optional<std::string> read_now(const char* name) {
@@ -241,13 +313,12 @@ void load_files() {
   static std::once_flag once;
   std::call_once(once, [] {
     const char* file = getenv("NCCL_CONF_FILE");
-    const char* home = getenv("HOME");
     if (file != nullptr && *file != '\0') {
-      apply_file(file);
-    } else if (home != nullptr) {
-      apply_file(std::string(home) + "/.nccl.conf");
+      apply_file(file, true);
+    } else if (const std::string home = home_folder(); !home.empty()) {
+      apply_file(home + "/.nccl.conf", false);
     }
-    apply_file("/etc/nccl.conf");
+    apply_file("/etc/nccl.conf", false);
   });
   environment::open_plugin();
 }

@@ -76,6 +76,8 @@ Reading read(const Declaration& declaration, std::string_view text);
 /// Where a variable's value comes from.
 enum class Source { Default, Environment, File };
 Source source_of(const char* name);
+/// Names the place of a value, for "NAME set by ... to VALUE": "environment", a file, or a plug-in.
+std::string origin_of(const char* name);
 
 /// True when the variable was set (by environment or file) to something that is not empty.
 bool is_set(const char* name);

@@ -108,6 +108,10 @@ bool is_meant_for_others(uint32_t allowed, const std::string& text, Collective c
 Status select(Settings& settings) {
   const std::string algorithm_text = parameters::read_now("NCCL_ALGO").value_or("");
   const std::string protocol_text = parameters::read_now("NCCL_PROTO").value_or("");
+  for (const auto& [name, text] :
+       {std::pair("NCCL_ALGO", &algorithm_text), {"NCCL_PROTO", &protocol_text}})
+    if (!text->empty())
+      LOG(Info, Env, "{} set by {} to {}", name, parameters::origin_of(name), *text);
   const std::vector<Token> protocols = protocol_tokens();
   for (size_t c = 0; c < schedule::kCollectives; ++c) {
     const auto collective = static_cast<Collective>(c);

@@ -162,6 +162,10 @@ TEST(Log, ALevelThatIsNoneHidesNoError) {
               HasSubstr("NCCL_DEBUG_SUBSYS=INIT,FOO has a name that is no subsystem"));
 }
 
+TEST(Log, TakesTheLevelOfAttention) {
+  EXPECT_THAT(output_of({{"NCCL_DEBUG", "attn"}}), Not(HasSubstr("WARN")));
+}
+
 TEST(Log, AFileThatCannotBeOpenedIsNamed) {
   EXPECT_THAT(output_of({{"NCCL_DEBUG", "WARN"}, {"NCCL_DEBUG_FILE", "/nowhere/log"}}),
               HasSubstr("NCCL_DEBUG_FILE=/nowhere/log cannot be opened"));
@@ -227,12 +231,40 @@ TEST(Environment, ComesFromTheConfigurationFileToo) {
   const std::string path =
       testing::TempDir() + "niccolite-test-" + std::to_string(getpid()) + ".conf";
   std::ofstream(path)
-      << "# a comment\nNCCL_DEBUG=INFO\nNCCL_PROTO=simple\nNCCL_DEBUG_SUBSYS=ENV,TUNING\nno "
-         "assignment\n";
+      << "# a comment\nNCCL_DEBUG=INFO\nNCCL_PROTO=simple\nNCCL_DEBUG_SUBSYS=ENV,TUNING\n";
   const std::string output = output_of({{"NCCL_CONF_FILE", path}});
   EXPECT_THAT(output, HasSubstr("proto SIMPLE"));
   // What is set already stays.
   EXPECT_THAT(output_of({{"NCCL_CONF_FILE", path}, {"NCCL_PROTO", "ll"}}), HasSubstr("proto LL"));
+  std::remove(path.c_str());
+}
+
+TEST(Environment, AValueNamesTheFileThatItComesFrom) {
+  const std::string path =
+      testing::TempDir() + "niccolite-origin-" + std::to_string(getpid()) + ".conf";
+  std::ofstream(path) << "NCCL_DEBUG=INFO\nNCCL_MAX_CTAS=5\nNCCL_PROTO=simple\nNCCL_IB_HCA=mlx5_0\n"
+                         "NICCOLITE_DEVICES=virtual:2\nNCCL_CHECK_POINTERS=perhaps\n";
+  const std::string output = output_of({{"NCCL_CONF_FILE", path}, {"NCCL_ALGO", "ring"}});
+  EXPECT_THAT(output, AllOf(HasSubstr("NCCL_MAX_CTAS set by " + path + " to 5."),
+                            HasSubstr("NCCL_PROTO set by " + path + " to simple"),
+                            HasSubstr("NCCL_ALGO set by environment to ring"),
+                            HasSubstr("NCCL_IB_HCA set by " + path + " to mlx5_0 has no effect"),
+                            HasSubstr("NCCL_CHECK_POINTERS=perhaps (of " + path + ") is none of")));
+  // The library of virtual GPUs has read the file, too.
+  EXPECT_THAT(output, Not(HasSubstr("NICCOLITE_DEVICES set by environment")));
+  std::remove(path.c_str());
+}
+
+TEST(Environment, AConfigurationFileThatIsMissingOrHasLinesWithoutMeaningIsNamed) {
+  EXPECT_THAT(output_of({{"NCCL_CONF_FILE", "/nowhere/nccl.conf"}}),
+              HasSubstr("NCCL_CONF_FILE=/nowhere/nccl.conf cannot be read (No such file"));
+  const std::string path =
+      testing::TempDir() + "niccolite-lines-" + std::to_string(getpid()) + ".conf";
+  std::ofstream(path) << "# a comment\n\nNCCL_MAX_CTAS=5\nexport NCCL_MIN_CTAS=2\nno assignment\n";
+  const std::string output = output_of({{"NCCL_CONF_FILE", path}});
+  EXPECT_THAT(output,
+              HasSubstr(path + ": line 4, \"export NCCL_MIN_CTAS=2\", as 1 more, has no meaning"));
+  EXPECT_EQ(output.find("has no meaning"), output.rfind("has no meaning"));
   std::remove(path.c_str());
 }
 
