@@ -1,4 +1,4 @@
-# What the build needs of other projects, looked for before anything is compiled: all that is missing is named at once, with
+# Looks for the headers and libraries of other projects before anything is compiled. All that is missing is named at once, with
 # the command that installs it. `scripts/setup` installs the same packages for ./run and ./test.
 set(missing_packages "")
 
@@ -32,6 +32,12 @@ niccolite_need(libcli11-dev CLI/CLI.hpp)
 if(NICCOLITE_BUILD_TESTS)
   niccolite_need(libgtest-dev gtest/gtest.h)
   niccolite_need(libgmock-dev gmock/gmock.h)
+endif()
+if(NICCOLITE_BUILD_PYTHON)
+  find_package(Python 3.10 QUIET COMPONENTS Interpreter Development.Module)
+  if(NOT Python_Development.Module_FOUND)
+    list(APPEND missing_packages python3-dev)
+  endif()
 endif()
 if(missing_packages)
   list(JOIN missing_packages " " missing_packages)
