@@ -87,6 +87,12 @@ Status query_properties(ncclComm_t handle, ncclCommProperties_t* props) {
   // What is left of the type before 2.29.5 is one byte, with the same value.
   std::memcpy(static_cast<void*>(props), &answer,
               std::min(props->size, properties_size(props->version)));
+  // commHash, the first field that 2.31 has behind what this header has: the commId of the log.
+  constexpr size_t kHashAt = 56;
+  static_assert(sizeof answer == kHashAt);
+  const uint64_t hash = communicator->id_hash();
+  if (props->version >= 23100 && props->size >= kHashAt + sizeof hash)
+    std::memcpy(reinterpret_cast<std::byte*>(props) + kHashAt, &hash, sizeof hash);
   return {};
 }
 
@@ -97,6 +103,18 @@ ncclResult_t without_endpoint(const char* function) {
         "{} : no window has an endpoint of the Compute Fabric Transport: this library does not "
         "make "
         "any (the team of ncclTeamCft is this rank alone)",
+        function);
+  });
+}
+
+/// Refuses builders of handles for networking from within a kernel. NCCL's own kernels call them; no
+/// header lays out the handles.
+ncclResult_t without_network_of_devices(const char* function) {
+  return call(function, [&] {
+    return Status::invalid_usage(
+        "{} : this library has no device-initiated networking (ncclCommQueryProperties says so: "
+        "ginType is NCCL_GIN_TYPE_NONE). Use the calls of the host, or NVIDIA's library for this "
+        "program",
         function);
   });
 }
@@ -261,6 +279,15 @@ ncclResult_t pncclLLA2ACreateRequirement(int nBlocks, int nSlots, ncclLLA2AHandl
   });
 }
 
+ncclResult_t pncclGinOutboxCreateRequirement(int, int, void*, ncclDevResourceRequirements_t*) {
+  return api::without_network_of_devices("ncclGinOutboxCreateRequirement");
+}
+
+ncclResult_t pncclGinInboxA2ACreateRequirement(ncclTeam_t, int, int, void*,
+                                               ncclDevResourceRequirements_t*) {
+  return api::without_network_of_devices("ncclGinInboxA2ACreateRequirement");
+}
+
 }  // extern "C"
 
 NICCOLITE_EXPORT(ncclTeamWorld);
@@ -280,3 +307,5 @@ NICCOLITE_EXPORT(ncclLsaBarrierCreateRequirement);
 NICCOLITE_EXPORT(ncclGinBarrierCreateRequirement);
 NICCOLITE_EXPORT(ncclLLA2ACalcSlots);
 NICCOLITE_EXPORT(ncclLLA2ACreateRequirement);
+NICCOLITE_EXPORT(ncclGinOutboxCreateRequirement);
+NICCOLITE_EXPORT(ncclGinInboxA2ACreateRequirement);

@@ -6,6 +6,12 @@
 
 #include "tests/api/cluster.h"
 
+// Exported by NCCL, and declared by no header.
+extern "C" ncclResult_t ncclGinOutboxCreateRequirement(int blocks, int log_size, void* handle,
+                                                       ncclDevResourceRequirements_t* need);
+extern "C" ncclResult_t ncclGinInboxA2ACreateRequirement(ncclTeam_t team, int, int, void* handle,
+                                                         ncclDevResourceRequirements_t* need);
+
 namespace niccolite::test {
 namespace {
 
@@ -91,7 +97,7 @@ TEST(Properties, WriteNoMoreThanTheCallersHeaderHas) {
   Cluster cluster(1);
   for (const PropertiesCaller& caller :
        {PropertiesCaller{22902, 40, 40}, PropertiesCaller{22907, 56, 56},
-        PropertiesCaller{23007, 56, 56}, PropertiesCaller{23203, 152, 56}}) {
+        PropertiesCaller{23007, 56, 56}, PropertiesCaller{23203, 152, 64}}) {
     SCOPED_TRACE(caller.version);
     alignas(8) unsigned char bytes[160];
     std::memset(bytes, 0x5a, sizeof bytes);
@@ -109,6 +115,23 @@ TEST(Properties, WriteNoMoreThanTheCallersHeaderHas) {
   }
 }
 
+TEST(Properties, HaveOneHashOnAllRanksOfACommunicator) {
+  Cluster cluster(2), other(1);
+  const auto hash_of = [](ncclComm_t comm) {
+    struct {
+      ncclCommProperties_t head = NCCL_COMM_PROPERTIES_INITIALIZER;
+      uint64_t hash = 0;
+    } props;
+    props.head.size = sizeof props;
+    props.head.version = 23203;
+    EXPECT_EQ(ncclCommQueryProperties(comm, &props.head), ncclSuccess);
+    return props.hash;
+  };
+  EXPECT_NE(hash_of(cluster.comm(0)), 0u);
+  EXPECT_EQ(hash_of(cluster.comm(0)), hash_of(cluster.comm(1)));
+  EXPECT_NE(hash_of(cluster.comm(0)), hash_of(other.comm(0)));
+}
+
 TEST(Properties, RefuseWhatWasNotInitialized) {
   Cluster cluster(1);
   EXPECT_EQ(ncclCommQueryProperties(cluster.comm(0), nullptr), ncclInvalidArgument);
@@ -121,6 +144,15 @@ TEST(Properties, RefuseWhatWasNotInitialized) {
     props.version = version;
     EXPECT_EQ(ncclCommQueryProperties(cluster.comm(0), &props), ncclInvalidUsage) << version;
   }
+}
+
+TEST(Requirements, OfNetworkingFromKernelsAreRefusedWithTheReason) {
+  ncclDevResourceRequirements_t need = {};
+  unsigned char handle[256] = {};
+  EXPECT_EQ(ncclGinOutboxCreateRequirement(1, 4, handle, &need), ncclInvalidUsage);
+  EXPECT_EQ(ncclGinInboxA2ACreateRequirement({1, 0, 1}, 1, 4, handle, &need), ncclInvalidUsage);
+  EXPECT_NE(std::string(ncclGetLastError(nullptr)).find("no device-initiated networking"),
+            std::string::npos);
 }
 
 TEST(DeviceCommunicators, AreRefusedWithTheReason) {
