@@ -147,6 +147,14 @@ Status Windows::collect(void* user, size_t bytes, int flags, Contribution& into)
   if (bytes == 0) return Status::invalid_argument("size argument is 0");
   if (bytes > UINTPTR_MAX - reinterpret_cast<uintptr_t>(user))
     return Status::invalid_argument("size argument {} goes beyond the address space", bytes);
+  constexpr int kNetworkOnly = 0x4;  // NCCL_WIN_GIN_ONLY of 2.32
+  if ((flags & kNetworkOnly) != 0)
+    return Status::invalid_argument(
+        "winFlags 0x{:x}: NCCL_WIN_GIN_ONLY asks for a window that only device-initiated "
+        "networking "
+        "reaches, which this library does not have. Register it without this flag, for loads, "
+        "stores, puts and signals",
+        flags);
   if ((flags & ~(kSymmetricWindow | kOrderedWindow)) != 0)
     return Status::invalid_argument(
         "winFlags 0x{:x}: NCCL_WIN_COLL_SYMMETRIC and NCCL_WIN_STRICT_ORDERING are known", flags);

@@ -276,6 +276,7 @@ TEST(Windows, WhatIsWrongWithOneRankIsToldToAll) {
       {"misaligned", memory.of(1) + 64, kBytes, 1, ncclInvalidArgument, "4096"},
       {"cudaMalloc", plain.data(), kBytes, 1, ncclUnhandledCudaError, "cannot be mapped"},
       {"unknown flags", memory.of(1), kBytes, 64 | 1, ncclInvalidArgument, "winFlags 0x41"},
+      {"network only", memory.of(1), kBytes, 4, ncclInvalidArgument, "NCCL_WIN_GIN_ONLY asks"},
       {"other flags", memory.of(1), kBytes, 0, ncclInvalidArgument, "winFlags is 0x"},
       // By far, since other memory may lie right behind.
       {"too long", memory.of(1) + 3 * kBytes, size_t{1} << 40, 1, ncclUnhandledCudaError,
