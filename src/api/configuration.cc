@@ -83,15 +83,27 @@ Status check_bounds(const ncclConfig_t& config) {
   return {};
 }
 
-// ncclConfig_t::launchOrderImplicit, which the header has from 2.31 on, behind what this one has.
+// ncclConfig_t of 2.31 and newer has more fields at its end than this header. Source: reference
+// c-api-2.32, section 3.
 constexpr size_t kLaunchOrderAt = 96;
+constexpr size_t kSignalsAt = 100;
 static_assert(sizeof(ncclConfig_t) == kLaunchOrderAt);
 
-bool orders_launches(const ncclConfig_t* config, const ncclConfig_t& copy) {
+int newer_field(const ncclConfig_t* config, const ncclConfig_t& copy, size_t at) {
   int value = NCCL_CONFIG_UNDEF_INT;
-  if (config != nullptr && copy.version >= NCCL_VERSION(2, 31, 0) &&
-      copy.size >= kLaunchOrderAt + sizeof value)
-    std::memcpy(&value, reinterpret_cast<const std::byte*>(config) + kLaunchOrderAt, sizeof value);
+  if (config != nullptr && copy.version >= NCCL_VERSION(2, 31, 0) && copy.size >= at + sizeof value)
+    std::memcpy(&value, reinterpret_cast<const std::byte*>(config) + at, sizeof value);
+  return value;
+}
+
+// Calls have signal 0 alone, as by default.
+void tell_of_signals(int count) {
+  if (count > 1)
+    LOG(Info, Env,
+        "Comm config numRmaSig {} has no effect: a pair of ranks has one signal, sigIdx 0", count);
+}
+
+bool orders_launches(int value) {
   if (value == 0 || value == 1)
     LOG(Info, Env, "Comm config Launch order implicit set to {}", value);
   if (const int64_t named = parameters::launch_order_implicit(); named != INT64_MIN) {
@@ -137,7 +149,8 @@ Result<comm::Configuration> resolve(const ncclConfig_t* config) {
     LOG(Info, Env, "Comm config graphUsageMode reset to NCCL_GRAPH_MIXING_SUPPORT={}", mixing);
   }
   result.graphs_mix = graph_mode == 2;
-  result.orders_launches = orders_launches(config, copy);
+  result.orders_launches = orders_launches(newer_field(config, copy, kLaunchOrderAt));
+  tell_of_signals(newer_field(config, copy, kSignalsAt));
   int64_t contexts = copy.numRmaCtx == NCCL_CONFIG_UNDEF_INT ? 1 : copy.numRmaCtx;
   if (const int64_t named = parameters::num_rma_ctx(); named != INT64_MIN) {
     contexts = named;

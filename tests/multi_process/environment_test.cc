@@ -30,6 +30,25 @@ ROLE(pair) {
   return right ? 0 : 1;
 }
 
+// A communicator of one rank, made with the config of NCCL 2.32.
+ROLE(newer_config) {
+  struct {
+    ncclConfig_t head = NCCL_CONFIG_INITIALIZER;
+    int launch_order_implicit = NCCL_CONFIG_UNDEF_INT;
+    int num_rma_sig = 4;
+    int others[4] = {NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, 0};
+  } config;
+  static_assert(sizeof config == 120);
+  config.head.size = sizeof config;
+  config.head.version = NCCL_VERSION(2, 32, 3);
+  ncclUniqueId id;
+  REQUIRE_NCCL(ncclGetUniqueId(&id));
+  ncclComm_t comm = nullptr;
+  REQUIRE_NCCL(ncclCommInitRankConfig(&comm, 1, id, 0, &config.head));
+  REQUIRE_NCCL(ncclCommDestroy(comm));
+  return arguments.empty() ? 0 : 1;
+}
+
 std::string output_of(const Process::Environment& environment, int status = 0,
                       const char* count = "1000") {
   Process process("pair", {count}, environment);
@@ -225,6 +244,12 @@ TEST(Environment, WhatHasNoEffectIsSaidOnce) {
     EXPECT_NE(first, std::string::npos) << text << " is not in\n" << output;
     EXPECT_EQ(output.rfind(text), first) << text << " is said twice";
   }
+}
+
+TEST(Environment, SignalsBeyondTheFirstAreToldOf) {
+  Process process("newer_config", {}, {{"NCCL_DEBUG", "INFO"}});
+  EXPECT_EQ(process.wait(), 0) << process.output();
+  EXPECT_THAT(process.output(), HasSubstr("Comm config numRmaSig 4 has no effect"));
 }
 
 TEST(Environment, ComesFromTheConfigurationFileToo) {
