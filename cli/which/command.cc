@@ -257,6 +257,14 @@ int run(const Options& options, std::vector<std::string> program) {
   const std::string path = std::filesystem::canonical(ours.value(), ignored).parent_path() /
                            std::filesystem::path(ours.value()).filename();
   fmt::print("For Niccolite in its place:\n  LD_PRELOAD={} {}\n", path, quoted(program));
+  // The program's CUDA runtime, too, must come from there: NVIDIA's sees no virtual GPUs.
+  const std::filesystem::path vcuda = std::filesystem::path(path).parent_path() / "vcuda";
+  if (std::filesystem::is_directory(vcuda, ignored))
+    fmt::print(
+        "On virtual GPUs, without any of CUDA:\n"
+        "  NICCOLITE_DEVICES=virtual LD_LIBRARY_PATH={}${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}} "
+        "LD_PRELOAD={} {}\n",
+        vcuda.string(), path, quoted(program));
   return kExitFine;
 }
 

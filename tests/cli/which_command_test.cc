@@ -55,6 +55,11 @@ TEST(WhichCommand, KnowsNiccoliteAndHowToTakeIt) {
   const Outcome foreign = which({"--", LINKED_PROGRAM, "--lr", "1 2"});
   EXPECT_THAT(foreign.output,
               HasSubstr("LD_PRELOAD=" + ours + " " + LINKED_PROGRAM + " --lr '1 2'\n"));
+  // On virtual GPUs the program needs their CUDA runtime, too.
+  EXPECT_THAT(foreign.output,
+              HasSubstr("NICCOLITE_DEVICES=virtual LD_LIBRARY_PATH=" +
+                        std::filesystem::path(ours).parent_path().string() +
+                        "/vcuda${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} LD_PRELOAD=" + ours));
   const Outcome preloaded = which({"--", LINKED_PROGRAM}, {{"LD_PRELOAD", ours}});
   EXPECT_EQ(preloaded.status, 0) << preloaded.output << preloaded.errors;
   EXPECT_THAT(preloaded.output, AllOf(HasSubstr(ours), HasSubstr("Niccolite, version 2."),
