@@ -107,8 +107,8 @@ ncclResult_t without_endpoint(const char* function) {
   });
 }
 
-/// Refuses builders of handles for networking from within a kernel. NCCL's own kernels call them; no
-/// header lays out the handles.
+/// Refuses builders of handles for networking from within a kernel. NCCL's own kernels call them;
+/// no header lays out the handles.
 ncclResult_t without_network_of_devices(const char* function) {
   return call(function, [&] {
     return Status::invalid_usage(
