@@ -6,6 +6,7 @@
 
 #include <new>
 
+#include "base/forks.h"
 #include "gpu/virtual/runtime.h"
 
 namespace vcuda {
@@ -22,6 +23,7 @@ cudaError_t ask(Body&& body) {
   try {
     Runtime* runtime = Runtime::instance();
     if (runtime == nullptr || runtime->device_count() == 0) return keep(cudaErrorNoDevice);
+    if (niccolite::forks::is_orphan()) return keep(cudaErrorInitializationError);
     Runtime::note_use();
     return keep(static_cast<cudaError_t>(body(*runtime)));
   } catch (const std::bad_alloc&) {

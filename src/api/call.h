@@ -28,6 +28,10 @@ ncclResult_t report(const char* function, const Status& status);
 /// The communicator behind a handle. InvalidArgument for null, freed and foreign handles.
 Result<std::shared_ptr<comm::Communicator>> find(ncclComm_t handle);
 
+/// InvalidUsage in a child made by fork() of a process that used the library: all that it has
+/// inherited is its parent's.
+Status check_process(const char* function);
+
 /// Runs `body`, which returns a Status, or a Result<Completion>: of calls that a group records,
 /// whose work may go on in the background. An error of such a call is the group's, too.
 template <typename Body>
@@ -35,6 +39,7 @@ ncclResult_t call(const char* function, Body&& body) {
   constexpr bool kIsRecorded = !std::is_same_v<std::invoke_result_t<Body>, Status>;
   comm::Completion completion = comm::Completion::Done;
   const Status status = guarded([&]() -> Status {
+    TRY(check_process(function));
     if constexpr (kIsRecorded) {
       completion = TRY(body());
       return {};

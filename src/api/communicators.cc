@@ -7,6 +7,7 @@
 #include "api/configuration.h"
 #include "api/encryption.h"
 #include "api/making.h"
+#include "base/forks.h"
 #include "bootstrap/root.h"
 #include "comm/live_communicators.h"
 #include "ras/service.h"
@@ -36,6 +37,7 @@ Result<Completion> make(ncclComm_t* handle, comm::Identity identity,
                       .cuda = kCudaVersion,
                       .runtime = kCudaVersion,
                       .driver = machine->driver_version()});
+  forks::make_orphans();
   auto communicator = std::make_shared<Communicator>(*machine, std::move(identity), configuration);
   LiveCommunicators::instance().add(communicator);
   *handle = reinterpret_cast<ncclComm_t>(communicator.get());
@@ -238,11 +240,14 @@ ncclResult_t pncclCommFinalize(ncclComm_t comm) {
   return api::call("ncclCommFinalize", [&] { return api::finalize(comm); });
 }
 
+// Destructors of a program end its communicators, in a child made by fork(), too, which has none.
 ncclResult_t pncclCommDestroy(ncclComm_t comm) {
+  if (forks::is_orphan()) return ncclSuccess;
   return api::call("ncclCommDestroy", [&] { return api::destroy(comm); });
 }
 
 ncclResult_t pncclCommAbort(ncclComm_t comm) {
+  if (forks::is_orphan()) return ncclSuccess;
   return api::call("ncclCommAbort", [&] { return api::abort(comm); });
 }
 

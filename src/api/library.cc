@@ -1,8 +1,11 @@
 // Calls that concern the library, not a communicator.
 
+#include <unistd.h>
+
 #include "api/call.h"
 #include "api/encryption.h"
 #include "base/environment.h"
+#include "base/forks.h"
 #include "base/log.h"
 #include "bootstrap/unique_id.h"
 #include "comm/live_communicators.h"
@@ -53,6 +56,15 @@ ncclResult_t report(const char* function, const Status& status) {
   // A program often ends with its first error.
   observe::Dumps::of_process().write_requested();
   return translate(status.code());
+}
+
+Status check_process(const char* function) {
+  if (!forks::is_orphan()) return {};
+  return Status::invalid_usage(
+      "{} : process {} was forked from one that had used NCCL, whose communicators and memory it "
+      "cannot use. Fork before the first use, or start processes anew (Python: "
+      "multiprocessing.set_start_method(\"spawn\"))",
+      function, getpid());
 }
 
 Result<std::shared_ptr<comm::Communicator>> find(ncclComm_t handle) {

@@ -1,6 +1,7 @@
 // Memory of users, and its registration.
 
 #include "api/call.h"
+#include "base/forks.h"
 #include "base/parameters.h"
 #include "registry/user_memory.h"
 
@@ -14,6 +15,7 @@ Status allocate(void** pointer, size_t bytes) {
   if (bytes == 0) return {};
   gpu::Machine* machine = TRY(gpu::machine());
   const int device = TRY(machine->current_device());
+  forks::make_orphans();
   *pointer = TRY(registry::allocate_user_memory(*machine, device, bytes));
   return {};
 }

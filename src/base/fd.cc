@@ -6,6 +6,8 @@
 
 #include <cerrno>
 
+#include "base/forks.h"
+
 namespace niccolite {
 
 Result<Fd> Fd::memfd(const char* name, size_t bytes) {
@@ -29,9 +31,15 @@ Result<Fd> Fd::duplicate() const {
   return copy;
 }
 
+void Fd::withhold() const { forks::withhold(fd_); }
+
+int Fd::release() {
+  forks::forget(fd_);
+  return std::exchange(fd_, -1);
+}
+
 void Fd::reset() {
-  if (fd_ >= 0) close(fd_);
-  fd_ = -1;
+  if (const int fd = release(); fd >= 0) close(fd);
 }
 
 Result<Mapping> Mapping::shared(const Fd& fd, size_t bytes) {

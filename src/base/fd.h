@@ -31,7 +31,9 @@ class Fd {
 
   int get() const { return fd_; }
   bool valid() const { return fd_ >= 0; }
-  int release() { return std::exchange(fd_, -1); }
+  int release();
+  /// Children made by fork() do not get it (base/forks.h).
+  void withhold() const;
   void reset();
 
  private:

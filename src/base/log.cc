@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -21,6 +22,7 @@
 
 #include "base/environment.h"
 #include "base/fd.h"
+#include "base/forks.h"
 #include "base/parameters.h"
 #include "base/per_thread.h"
 
@@ -251,6 +253,11 @@ struct State {
   std::string last_error;                    // guarded by mutex
   std::set<std::string> printed;             // guarded by mutex; at most kMostUnasked
   bool version_printed = false;              // guarded by mutex
+
+  // A child made by fork() while another thread writes a line can write, too.
+  State() { pthread_atfork(lock, unlock, unlock); }
+  static void lock();
+  static void unlock();
 };
 
 // Never destroyed: threads may log while the process ends.
@@ -258,6 +265,9 @@ State& state() {
   static State* const instance = new State;
   return *instance;
 }
+
+void State::lock() { state().mutex.lock(); }
+void State::unlock() { state().mutex.unlock(); }
 
 // A copy of what enabled() needs, so that a disabled line costs one load. kUnread: settings must be
 // read first.
@@ -271,6 +281,7 @@ thread_local int spoken_for = kCurrent;  // ScopedDevice
 
 int device_of_line() {
   if (spoken_for != kCurrent) return spoken_for;
+  if (forks::is_orphan()) return 0;
   // Acquire: a function; nothing else is published.
   int (*source)() = device_source.load(std::memory_order_acquire);
   return source != nullptr ? source() : 0;

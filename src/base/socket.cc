@@ -39,6 +39,7 @@ Result<Fd> open_stream(int family, int* error_number) {
     if (error_number != nullptr) *error_number = error;
     return Status::from_errno(error, "cannot open a socket (limit: ulimit -n)");
   }
+  fd.withhold();
   // Before it connects or listens: the window's scale follows from it.
   if (const int64_t bytes = parameters::socket_rcvbuf(); bytes >= 0)
     set_option(fd.get(), SOL_SOCKET, SO_RCVBUF, static_cast<int>(bytes));
@@ -130,6 +131,7 @@ Result<std::optional<Socket>> Socket::accept(int* error_number) const {
       return Status::from_errno(error, "cannot accept a connection (limit: ulimit -n)");
     return std::optional<Socket>();
   }
+  fd.withhold();
   set_stream_options(fd.get());
   return std::optional<Socket>(Socket(std::move(fd)));
 }

@@ -22,6 +22,8 @@ Result<std::unique_ptr<EventLoop>> EventLoop::create() {
     return Status::from_errno(errno, "cannot create an eventfd (limit: ulimit -n)");
   if (!epoll_control(epoll, EPOLL_CTL_ADD, wake.get(), EPOLLIN, kWake))
     return Status::from_errno(errno, "cannot watch an eventfd");
+  epoll.withhold();
+  wake.withhold();
   return std::unique_ptr<EventLoop>(new EventLoop(std::move(epoll), std::move(wake)));
 }
 
@@ -81,6 +83,7 @@ Status EventLoop::share() {
   shared_ = Fd(epoll_create1(EPOLL_CLOEXEC));
   if (!shared_.valid())
     return Status::from_errno(errno, "cannot create an epoll (limit: ulimit -n)");
+  shared_.withhold();
   if (!epoll_control(epoll_, EPOLL_CTL_ADD, shared_.get(), EPOLLIN, kShared))
     return Status::from_errno(errno, "cannot watch an epoll");
   return {};

@@ -250,9 +250,11 @@ Result<std::shared_ptr<DescriptorServer>> DescriptorServer::instance() {
   const std::string address = (abstract ? "@" : kFolder) + file;
   Fd listener(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!listener.valid()) return Status::from_errno(errno, "cannot create a Unix socket");
+  listener.withhold();
   TRY(abstract ? listen_at(listener, address) : listen_at_file(listener, file));
   Fd stop(eventfd(0, EFD_CLOEXEC));
   if (!stop.valid()) return Status::from_errno(errno, "eventfd");
+  stop.withhold();
   std::shared_ptr<DescriptorServer> server(
       new DescriptorServer(std::move(listener), std::move(stop), address));
   server->reserve_ = Fd(open("/dev/null", O_RDONLY | O_CLOEXEC));

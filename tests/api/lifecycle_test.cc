@@ -2,6 +2,8 @@
 // repeated use without a leak.
 
 #include <dirent.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <thread>
@@ -259,6 +261,37 @@ TEST(Lifecycle, ConfigurationFieldsOutOfRangeAreNamed) {
     ncclComm_t comm = nullptr;
     EXPECT_EQ(ncclCommInitRankConfig(&comm, 1, id, 0, &config), ncclInvalidArgument);
     EXPECT_NE(std::string(ncclGetLastError(nullptr)).find(c.name), std::string::npos);
+  }
+}
+
+// It has the communicators' memory and sockets, which are its parent's.
+TEST(Lifecycle, AForkedChildIsRefusedAndHarmsNothing) {
+  Cluster cluster(2);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    ncclComm_t made = nullptr;
+    ncclUniqueId id;
+    void* memory = nullptr;
+    const ncclComm_t comm = cluster.comm(0);
+    const bool is_refused =
+        ncclAllReduce(nullptr, nullptr, 1, ncclInt, ncclSum, comm, nullptr) == ncclInvalidUsage &&
+        ncclCommSplit(comm, 0, 0, &made, nullptr) == ncclInvalidUsage &&
+        ncclCommFinalize(comm) == ncclInvalidUsage && ncclCommRevoke(comm, 0) == ncclInvalidUsage &&
+        ncclMemAlloc(&memory, 1) == ncclInvalidUsage && ncclGetUniqueId(&id) == ncclInvalidUsage;
+    const bool is_told =
+        std::string(ncclGetLastError(nullptr)).find("was forked from") != std::string::npos;
+    const bool ends_nothing =
+        ncclCommAbort(comm) == ncclSuccess && ncclCommDestroy(cluster.comm(1)) == ncclSuccess;
+    _exit(is_refused && is_told && ends_nothing ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  for (int rank = 0; rank < 2; ++rank) {
+    ncclResult_t state = ncclInternalError;
+    EXPECT_NCCL(ncclCommGetAsyncError(cluster.comm(rank), &state));
+    EXPECT_EQ(state, ncclSuccess);
   }
 }
 

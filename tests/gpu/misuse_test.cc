@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstring>
 #include <functional>
 
 #include "gpu/virtual/driver.h"
@@ -259,6 +260,26 @@ TEST(Misuse, AForkedChildIsToldThatItHasNoWorkers) {
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+}
+
+// The child has the tables of memory that it shares with its parent.
+TEST(Misuse, AForkedChildGetsNoMemoryAndFreesNone) {
+  VirtualMachine& machine = *open(kInterfaceVersion);
+  Memory memory = machine.allocate(0, 4096, false).take();
+  std::memset(memory.data(), 7, memory.bytes());
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const Status refused = machine.allocate(0, 4096, false).status().copy();
+    const bool is_told =
+        refused.message().find("cudaErrorInitializationError") != std::string::npos;
+    memory = Memory();
+    _exit(is_told ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  EXPECT_EQ(*static_cast<const char*>(memory.data()), 7);
 }
 
 TEST(Misuse, AWrongInterfaceVersionGetsNoDriver) {

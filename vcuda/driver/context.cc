@@ -128,11 +128,13 @@ CUresult of(cudaError_t error) {
 }
 
 bool is_initialized() {
-  if (initialized.load(std::memory_order_relaxed)) return true;
-  niccolite::gpu::virtual_::VirtualMachine* const found = machine();
-  if (found == nullptr || !found->driver_calls().is_runtime_used()) return false;
-  initialized.store(true, std::memory_order_relaxed);
-  return true;
+  if (!initialized.load(std::memory_order_relaxed)) {
+    niccolite::gpu::virtual_::VirtualMachine* const found = machine();
+    if (found == nullptr || !found->driver_calls().is_runtime_used()) return false;
+    initialized.store(true, std::memory_order_relaxed);
+  }
+  int device = 0;
+  return cudaGetDevice(&device) != cudaErrorInitializationError;  // of a child made by fork()
 }
 
 CUresult current_device(int& device) {
@@ -167,6 +169,8 @@ extern "C" {
 CUresult cuInit(unsigned int flags) {
   if (flags != 0) return kInvalidValue;
   if (!has_runtime()) return refuse_foreign_runtime();
+  int count = 0;
+  if (cudaGetDeviceCount(&count) == cudaErrorInitializationError) return kNotInitialized;
   if (device_count() == 0) return kNoDevice;
   initialized.store(true, std::memory_order_relaxed);
   return kSuccess;

@@ -12,6 +12,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/forks.h"
 #include "base/parameters.h"
 #include "gpu/virtual/driver_calls.h"
 #include "gpu/virtual/mappings.h"
@@ -43,7 +44,10 @@ class Driver final : public VirtualMachine, public DriverCalls {
   int device_count() const override { return runtime_.device_count(); }
   Result<DeviceInfo> device_info(int device) override { return runtime_.describe(device); }
   int driver_version() const override { return kVersion; }
-  Result<int> current_device() override { return Runtime::current_device(); }
+  Result<int> current_device() override {
+    if (forks::is_orphan()) return orphaned("ask for the current device");
+    return Runtime::current_device();
+  }
   Status set_current_device(int device) override {
     TRY(check_device("set the current device", device));
     Runtime::set_current_device(device);
@@ -496,20 +500,24 @@ class Driver final : public VirtualMachine, public DriverCalls {
 
  protected:
   Status release_memory(void* handle) override {
+    if (forks::is_orphan()) return {};  // it is the parent's
     const Error error = runtime_.memory().release(handle);
     if (error == Error::None) return {};
     return Status::cuda_error("virtual GPUs cannot free memory at {}: it is no live allocation",
                               handle);
   }
   Status release_stream(void* handle) override {
+    if (forks::is_orphan()) return {};  // it is the parent's
     const Error error = runtime_.destroy_stream(handle);
     if (error == Error::None) return {};
     return refused(error, "destroy stream {} of", handle);
   }
   Status release_event(void* handle) override {
+    if (forks::is_orphan()) return {};  // it is the parent's
     return check_event(runtime_.destroy_event(handle), "destroy", handle);
   }
   Status release_graph(void* handle) override {
+    if (forks::is_orphan()) return {};  // it is the parent's
     const Error error = runtime_.destroy_executable(handle);
     if (error == Error::None) return {};
     return Status::cuda_error("virtual GPUs cannot destroy graph {}: {} ({})", handle,
@@ -517,6 +525,7 @@ class Driver final : public VirtualMachine, public DriverCalls {
   }
 
   Status release_physical(void* handle) override {
+    if (forks::is_orphan()) return {};  // it is the parent's
     delete static_cast<PhysicalMemory*>(handle);
     return {};
   }
@@ -525,6 +534,7 @@ class Driver final : public VirtualMachine, public DriverCalls {
     return {};
   }
   Status release_reservation(void* handle) override {
+    if (forks::is_orphan()) return {};  // it is the parent's
     delete static_cast<AddressReservation*>(handle);
     return {};
   }
@@ -610,7 +620,12 @@ class Driver final : public VirtualMachine, public DriverCalls {
     return Status::cuda_error("virtual GPUs cannot {} {} bytes at {}: {} ({})", what,
                               memory.bytes(), memory.data(), text_of(error), name_of(error));
   }
+  static Status orphaned(const char* what) {
+    return Status::cuda_error("cannot {}: {} ({})", what, text_of(Error::InitializationError),
+                              name_of(Error::InitializationError));
+  }
   Status check_device(const char* what, int device) const {
+    if (forks::is_orphan()) return orphaned(what);
     if (runtime_.is_device(device)) return {};
     return Status::cuda_error("cannot {}: there is no virtual GPU {}; this process has {}", what,
                               device, runtime_.visible().describe());

@@ -42,6 +42,8 @@ Status EventSources::open() {
     return Status::from_errno(errno, "cannot create an epoll or eventfd (limit: ulimit -n)");
   if (!epoll_control(set, EPOLL_CTL_ADD, wake.get(), EPOLLIN, kWake))
     return Status::from_errno(errno, "cannot watch an eventfd");
+  set.withhold();
+  wake.withhold();
   set_ = std::move(set);
   std::lock_guard lock(descriptors_mutex_);
   wake_ = std::move(wake);

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <utility>
 
+#include "base/forks.h"
 #include "base/log.h"
 
 #ifdef __SANITIZE_THREAD__
@@ -83,6 +84,8 @@ size_t& MemoryMap::used(int device) {
 }
 
 const MemoryMap::Entry& MemoryMap::enter(Entry entry) {
+  // A child would give the memory, which it shares, to others.
+  if (entry.properties.origin != MemoryOrigin::Registered) forks::make_orphans();
   entry.properties.id = ++last_id_;
   const auto base = reinterpret_cast<uintptr_t>(entry.properties.base);
   if (entry.properties.origin != MemoryOrigin::Registered)
@@ -323,6 +326,7 @@ Error MemoryMap::promise(int device, size_t bytes, const Fd* file) {
   if (bytes > bytes_per_device_ - used(device) || !take_room(bytes)) return Error::MemoryAllocation;
   used(device) += bytes;
   files_.insert(file);
+  forks::make_orphans();
   return Error::None;
 }
 

@@ -11,6 +11,7 @@
 #include <system_error>
 #include <thread>
 
+#include "base/forks.h"
 #include "base/log.h"
 #include "gpu/virtual/scheduler_batch.h"
 
@@ -22,9 +23,6 @@ using std::chrono::microseconds;
 constexpr size_t kMaxBatch = 16;
 constexpr int kStepsInARow = 4;   // of an operation that advances, before others get their turn
 constexpr int kChainInARow = 32;  // operations of one stream, one after the other
-// Set in the child of a fork when the parent's workers ran: the child has the queues but no
-// threads.
-std::atomic<bool> lost_in_fork{false};
 
 int usable_cpus() {
   cpu_set_t set;
@@ -58,12 +56,12 @@ Scheduler& scheduler() {
 Scheduler::Scheduler() : max_workers_(std::max(2, usable_cpus())) {}
 
 bool Scheduler::can_run() {
+  if (forks::is_orphan()) return false;  // it has the queues, but no threads
   // acquire pairs with the release below: who sees `started_` may rely on a worker being there.
   if (started_.load(std::memory_order_acquire)) {
     // acquire: pairs with the release in stop_stepping().
     if (exiting_.load(std::memory_order_acquire)) resume_in_destructor();
-    // relaxed: set in the child of a fork while it has one thread only.
-    return !lost_in_fork.load(std::memory_order_relaxed);
+    return true;
   }
   std::lock_guard lock(mutex_);
   if (workers_ > 0) return true;
@@ -72,7 +70,7 @@ bool Scheduler::can_run() {
     std::lock_guard callback_lock(callback_mutex_);
     if (!start_callback_thread()) return false;
   }
-  pthread_atfork(nullptr, nullptr, [] { lost_in_fork.store(true, std::memory_order_relaxed); });
+  forks::make_orphans();
   // Libraries whose code runs in kernels were loaded before now, so this handler runs before their
   // destructors.
   stop_at_exit();
@@ -338,7 +336,7 @@ void Scheduler::resume_in_destructor() {
 }
 
 void Scheduler::stop_stepping() {
-  if (lost_in_fork.load(std::memory_order_relaxed)) return;
+  if (forks::is_orphan()) return;
   std::unique_lock lock(mutex_);
   stopping_ = true;
   // relaxed: one thread alone ends the process, this one.

@@ -179,6 +179,7 @@ Status Engine::watch_bell() {
   rung_ = Fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!rung_.valid())
     return Status::from_errno(errno, "cannot create an eventfd (limit: ulimit -n)");
+  rung_.withhold();
   return loop_
       ->watch(rung_.get(), EPOLLIN,
               [this](uint32_t) {
