@@ -1,4 +1,4 @@
-// What children made by fork() get of this process. They have its memory and its descriptors, but
+// The state of a child made by fork(): it has this process's memory and its descriptors, but
 // only one of its threads: communicators and GPUs are of no use there. A child that held a
 // connection open would also hide its parent's death from the peers.
 // Thread safety: any thread. The work in the child calls async-signal-safe functions only.

@@ -162,8 +162,8 @@ class Member {
   /// Asks `peer`, whatever its own threads are doing, and waits for the answer; also for the peer
   /// to call serve().
   Result<Bytes> request(int peer, std::span<const std::byte> message, Deadline deadline);
-  /// The same, also after an abort, for those who ask how a job does that has failed: the wait ends
-  /// with the reason of `cancel` instead, when that is raised.
+  /// Asks after an abort, too, how a job does that has failed: the wait ends with the reason of
+  /// `cancel`, when that is raised.
   Result<Bytes> request(int peer, std::span<const std::byte> message, Deadline deadline,
                         Abort& cancel);
   /// Asks several peers at once: takes as long as the slowest of them. The answers are in the order

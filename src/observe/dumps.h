@@ -56,7 +56,7 @@ class Dumps {
   void listen_to(int signal);
   /// From a signal handler.
   void request_by_signal() { is_signalled_.store(true, std::memory_order_relaxed); }
-  /// Writes what was asked for, or waits while another thread does. Waits for the file system as
+  /// Writes the requested dump, or waits while another thread does. Waits for the file system as
   /// long as DumpWriter has patience.
   void write_requested() EXCLUDES(writing_) EXCLUDES(mutex_);
 
@@ -72,7 +72,7 @@ class Dumps {
   std::atomic<bool> is_signalled_{false}, is_requested_{false};
   std::mutex request_mutex_;
   std::string reason_ GUARDED_BY(request_mutex_);
-  std::mutex writing_;  // held until a dump that was asked for is written
+  std::mutex writing_;  // held until a requested dump is written
   std::mutex mutex_;    // held while sources are asked
   uint64_t last_id_ GUARDED_BY(mutex_) = 0;
   std::map<uint64_t, Source> sources_ GUARDED_BY(mutex_);

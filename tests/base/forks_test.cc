@@ -1,4 +1,4 @@
-// What a child made by fork() gets of its parent.
+// A child made by fork(), and its parent's connections and calls.
 #include "base/forks.h"
 
 #include <fcntl.h>

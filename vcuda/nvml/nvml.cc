@@ -77,7 +77,7 @@ int call(Body&& body) {
   }
 }
 
-/// The same with a device, whose number body() takes.
+/// Calls body(device), which takes the device's number.
 template <typename Body>
 int call(Device device, Body&& body) {
   return call([&] {

@@ -7,8 +7,10 @@ import ctypes
 import enum
 import multiprocessing
 import os
+import pickle
 import queue
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -17,6 +19,7 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
+from nccl._by_value import dumps
 from nccl.bindings.nccl import NCCLError
 from nccl.core.communicator import Communicator
 from nccl.core.utils import UniqueId, get_unique_id
@@ -88,7 +91,7 @@ def run_in_threads(function: _Function, ranks: int, args: tuple[Any, ...], progr
             thread.start()
         shown = _Progress(ranks, progress)
         for _ in threads:
-            rank = finished.get()
+            rank = _next_finished(finished, threads)
             if (error := threads[rank].error) is not None:
                 raise RankError(rank, ranks, f"{type(error).__name__}: {error}") from error
             shown.finished(rank)
@@ -107,6 +110,59 @@ def run_in_threads(function: _Function, ranks: int, args: tuple[Any, ...], progr
         raise
     _destroy_together(comms)
     return [thread.result for thread in threads]
+
+
+_PACKAGE = os.path.dirname(__file__) + os.sep
+_LOOK = 0.1  # seconds between two looks at the ranks that are left
+_LOOKS = 8  # this many alike in a row are a standstill
+_POLLING = 0.02  # the share of a core that a waiting rank may use
+
+
+def _next_finished(finished: queue.Queue[int], threads: list[_Rank]) -> int:
+    """The next rank that has returned. RankError: one has, and the others wait for it.
+
+    They do when each of them has been in one call of the library all the time, and the process has
+    done nothing meanwhile: the virtual GPUs' work is its work, too.
+    """
+    alike = 0
+    before: dict[int, tuple[Any, ...]] = {}
+    while True:
+        some_returned = not all(thread.is_alive() for thread in threads)
+        used = time.process_time()
+        try:
+            return finished.get(timeout=_LOOK if some_returned else None)
+        except queue.Empty:
+            used = time.process_time() - used
+        now = _calls_of(threads)
+        left = sum(thread.is_alive() for thread in threads)
+        is_still = 0 < left == len(now) and now == before and used < _LOOK * _POLLING * (left + 2)
+        alike = alike + 1 if is_still else 0
+        before = now
+        if alike == _LOOKS and finished.empty():
+            returned = next(rank for rank, thread in enumerate(threads) if not thread.is_alive())
+            waits = ", ".join(f"rank {rank} in {call[-1]}" for rank, call in now.items())
+            raise RankError(
+                returned, len(threads), f"its function has returned, and the others wait for ever: {waits}"
+            )
+
+
+def _calls_of(threads: list[_Rank]) -> dict[int, tuple[Any, ...]]:
+    """For each rank that is in a call of this package: what tells the call from others, and its name."""
+    frames = sys._current_frames()
+    calls: dict[int, tuple[Any, ...]] = {}
+    for rank, thread in enumerate(threads):
+        frame = frames.get(thread.ident or 0)
+        if not thread.is_alive() or frame is None or not frame.f_code.co_filename.startswith(_PACKAGE):
+            continue
+        inner = frame
+        name = inner.f_code.co_name
+        while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+            name, frame = frame.f_code.co_name, frame.f_back
+        if name == "__exit__":
+            name = "the end of a group"
+        where = f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+        calls[rank] = (id(inner), inner.f_lasti, frame.f_lasti, f"{name} ({where})")
+    return calls
 
 
 def _destroy_together(comms: list[Communicator]) -> None:
@@ -157,11 +213,66 @@ def _run_rank(
         os._exit(1)
 
 
+def _start_forked(call: tuple[Any, ...], rank: int, ranks: int, there: Connection) -> Any:
+    function, args = call
+    child = multiprocessing.get_context("fork").Process(
+        target=_run_rank, args=(function, rank, ranks, args, there), name=f"rank {rank}", daemon=True
+    )
+    child.start()
+    return child
+
+
+class _NewProcess:
+    """A new interpreter, with what _collect() asks of multiprocessing.Process.
+
+    Not one of multiprocessing, which would run the program's main module again in each: a notebook has
+    no file, and a program without a guard would start the ranks of its own.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        program = f"from nccl._ranks import run_sent; run_sent({descriptor})"
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
+        command = [sys.executable, *subprocess._args_from_interpreter_flags(), "-c", program]  # type: ignore[attr-defined]
+        self._process = subprocess.Popen(command, env=environment, pass_fds=[descriptor])
+        self.pid = self._process.pid
+        self.kill = self._process.kill
+
+    @property
+    def exitcode(self) -> int | None:
+        return self._process.poll()
+
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
+    def join(self, timeout: float | None = None) -> None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout)
+
+
+def _start_new(call: tuple[Any, ...], rank: int, ranks: int, there: Connection) -> Any:
+    return _NewProcess(there.fileno())
+
+
+def run_sent(descriptor: int) -> None:
+    """A new interpreter: runs the rank that it is sent."""
+    parent = Connection(descriptor)
+    try:
+        rank, ranks, path, call = parent.recv()
+        sys.path[:] = path
+        function, args = pickle.loads(call)
+    except BaseException as error:  # noqa: BLE001
+        parent.send((_Kind.EXCEPTION, "".join(traceback.format_exception(error))))
+        return
+    _run_rank(function, rank, ranks, args, parent)
+
+
 def run_in_processes(
     function: _Function, ranks: int, args: tuple[Any, ...], progress: bool
 ) -> list[Any]:
     # A forked child of a process that has used a device would lack the threads of it.
-    context = multiprocessing.get_context("spawn" if _native.are_devices_chosen() else "fork")
+    start = _start_new if _native.are_devices_chosen() else _start_forked
+    call = (function, args)
+    sent = dumps(call) if start is _start_new else None
     children: list[Any] = []
     pipes: list[Connection] = []
     ends: list[int] = []
@@ -169,16 +280,12 @@ def run_in_processes(
         for rank in range(ranks):
             # Made as late and closed as early as can be: a forked child has what is open here, and
             # with the other end of an earlier child's pipe it would hide that child's end.
-            here, there = context.Pipe()
+            here, there = multiprocessing.Pipe()
             pipes.append(here)
             with there:
-                child = context.Process(  # type: ignore[attr-defined]
-                    target=_run_rank,
-                    args=(function, rank, ranks, args, there),
-                    name=f"rank {rank}",
-                    daemon=True,
-                )
-                child.start()
+                child = start(call, rank, ranks, there)
+            if sent is not None:
+                here.send((rank, ranks, sys.path, sent))
             children.append(child)
             ends.append(_end_of(child))
         results = _collect(pipes, children, ends, progress)

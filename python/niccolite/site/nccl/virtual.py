@@ -10,6 +10,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from nccl.core import cuda
 from nccl.core.cuda import Device, get_device_id
 from nccl.core.memory import mem_alloc
 from niccolite import _native
@@ -22,15 +23,20 @@ if TYPE_CHECKING:
 __all__ = ["RankError", "Stream", "array", "devices", "run", "stream"]
 
 _VARIABLE = "NICCOLITE_DEVICES"
+_MOST = 4096  # virtual GPUs of a process
 
 
 def devices(n: int | None = None) -> list[Device]:
-    """The process's virtual GPUs. With `n` there will be that many, if this is the first use of a device.
+    """The process's virtual GPUs. With `n` there will be at least as many; it may grow from call to call.
 
-    RuntimeError: devices have been used before, and they are GPUs or fewer than `n`.
+    RuntimeError: devices have been used before, and they are GPUs, or their number came from the
+    environment or from a use without `n` and is less.
     """
     if n is not None and not _native.are_devices_chosen() and not _are_chosen_by_environment(n):
-        os.environ[_VARIABLE] = f"virtual:{n}"
+        # Devices that nobody uses cost nothing, and later there can be no more of them.
+        os.environ[_VARIABLE] = f"virtual:{_MOST}"
+        cuda.show_devices(min(n, _native.device_count()))
+        os.environ[_VARIABLE] = f"virtual:{n}"  # for processes that are started
     count = _native.device_count()
     if not _native.is_virtual():
         raise RuntimeError(
@@ -40,15 +46,12 @@ def devices(n: int | None = None) -> list[Device]:
     if n is not None and count < n:
         raise RuntimeError(
             f"{n} virtual GPUs are wanted, and this process has {count}: their number is settled at the "
-            f"first use of a device; call nccl.virtual.devices({n}) before, or set {_VARIABLE}=virtual:{n}"
-            + _hint_at_hidden()
+            f"first use of a device; call nccl.virtual.devices({n}) before, or set {_VARIABLE}=virtual:{n}. "
+            f"There are at most {_MOST}"
         )
-    return [Device(i) for i in range(count if n is None else n)]
-
-
-def _hint_at_hidden() -> str:
-    hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return "" if hidden is None else f'. CUDA_VISIBLE_DEVICES, which is "{hidden}", hides virtual GPUs, too'
+    if n is not None and n > cuda.device_count():
+        cuda.show_devices(n)
+    return [Device(i) for i in range(cuda.device_count() if n is None else n)]
 
 
 def _are_chosen_by_environment(n: int) -> bool:
@@ -136,10 +139,12 @@ def run(
     Each rank has a virtual GPU, which is current. Returns what the calls return, by rank.
 
     `processes`: in a process each, instead of a thread each; `args` and results are pickled, and so is
-    `function` unless processes can be forked (when this process has not used a device yet).
+    `function` unless processes can be forked (when this process has not used a device yet). Functions
+    and classes of the program itself or of a notebook are sent with the names that they use.
     `progress`: writes to the standard error which ranks are done.
 
-    RankError: a rank has failed; the others were ended. The first failure is told. Ctrl-C ends all.
+    RankError: a rank has failed, or (in threads) has returned while the others wait for it; the others
+    were ended. The first failure is told. Ctrl-C ends all.
     """
     if ranks < 1:
         raise ValueError(f"ranks is {ranks}; there must be at least 1")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from nccl.core.constants import CommShrinkFlag, CommSuspendFlag, CTAPolicy, WindowFlag
-from nccl.core.cuda import Device
+from nccl.core.cuda import Device, device_count
 from nccl.core.resources import (
     CommResource,
     CustomRedOp,
@@ -183,7 +183,7 @@ class Communicator:
         uses them all puts the calls of all ranks into one group.
         """
         if devices is None:
-            ordinals: Iterable[int] = range(_native.device_count())
+            ordinals: Iterable[int] = range(device_count())
         elif isinstance(devices, int):
             ordinals = range(devices)
         elif isinstance(devices, (list, tuple, range)):

@@ -20,6 +20,19 @@ __all__ = [
 ]
 
 
+_shown: int | None = None  # of the virtual GPUs of this process: how many have been asked for
+
+
+def device_count() -> int:
+    """The devices of this process; of virtual ones as many as have been asked for."""
+    return _native.device_count() if _shown is None else _shown
+
+
+def show_devices(n: int) -> None:
+    global _shown
+    _shown = n
+
+
 class Device:
     """A GPU of this process, real or virtual; `device_id` is its ordinal, from 0.
 
