@@ -32,8 +32,8 @@ std::string origin();
 
 /// Keeps a line for write_notes(): the log itself may be reading its variables now.
 void note(log::Level level, uint64_t subsystem, std::string text);
-/// Keeps a line in the library of the process that has plug-ins: other libraries with a copy of this
-/// code read the same files.
+/// Keeps a line in the library of the process that has plug-ins: other libraries with a copy of
+/// this code read the same files.
 void note_once(log::Level level, uint64_t subsystem, std::string text);
 /// Writes these lines.
 void write_notes();
