@@ -230,10 +230,12 @@ class _NewProcess:
     """
 
     def __init__(self, descriptor: int) -> None:
-        program = f"from nccl._ranks import run_sent; run_sent({descriptor})"
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
-        command = [sys.executable, *subprocess._args_from_interpreter_flags(), "-c", program]  # type: ignore[attr-defined]
-        self._process = subprocess.Popen(command, env=environment, pass_fds=[descriptor])
+        path = [str(entry) for entry in sys.path]
+        program = f"import sys; sys.path[:] = {path!r}; from nccl._ranks import run_sent; run_sent({descriptor})"
+        flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+        self._process = subprocess.Popen(
+            [sys.executable, *flags, "-c", program], stdin=subprocess.DEVNULL, pass_fds=[descriptor]
+        )
         self.pid = self._process.pid
         self.kill = self._process.kill
 
@@ -257,8 +259,7 @@ def run_sent(descriptor: int) -> None:
     """A new interpreter: runs the rank that it is sent."""
     parent = Connection(descriptor)
     try:
-        rank, ranks, path, call = parent.recv()
-        sys.path[:] = path
+        rank, ranks, call = parent.recv()
         function, args = pickle.loads(call)
     except BaseException as error:  # noqa: BLE001
         parent.send((_Kind.EXCEPTION, "".join(traceback.format_exception(error))))
@@ -284,10 +285,11 @@ def run_in_processes(
             pipes.append(here)
             with there:
                 child = start(call, rank, ranks, there)
-            if sent is not None:
-                here.send((rank, ranks, sys.path, sent))
             children.append(child)
-            ends.append(_end_of(child))
+            ends.append(_end_of(child, here))
+        for rank, here in enumerate(pipes if sent is not None else []):
+            with contextlib.suppress(OSError):  # it has ended, which is seen below
+                here.send((rank, ranks, sent))
         results = _collect(pipes, children, ends, progress)
         for child in children:
             child.join()
@@ -303,7 +305,7 @@ def run_in_processes(
             os.close(end)
 
 
-def _end_of(child: Any) -> int:
+def _end_of(child: Any, pipe: Connection) -> int:
     """A descriptor that is ready once the process has ended; to be closed.
 
     A process that the child has forked may have all of its descriptors, and outlive it: neither the
@@ -312,7 +314,7 @@ def _end_of(child: Any) -> int:
     try:
         return os.pidfd_open(child.pid)
     except OSError:  # Linux before 5.3
-        return os.dup(child.sentinel)
+        return os.dup(getattr(child, "sentinel", pipe.fileno()))
 
 
 def _receive(pipe: Connection, child: Any) -> tuple[_Kind, Any]:

@@ -1,0 +1,69 @@
+"""nccl.virtual.run() in a program of its own: runs one after the other."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+
+def _told(program, environment=None, file=None):
+    """What a program prints, which is given by text as a notebook's cells are, or by a file."""
+    if file is not None:
+        file.write_text(program)
+    settings = {name: value for name, value in os.environ.items() if name != "NICCOLITE_DEVICES"}
+    done = subprocess.run([sys.executable, *(["-c", program] if file is None else [file])], capture_output=True,
+                          text=True, timeout=120, check=False, env={**settings, **(environment or {})})
+    return done.stdout or done.stderr
+
+
+RUNS = """
+import dataclasses, enum, threading
+import numpy as np, nccl.core as nccl
+from nccl import virtual
+from nccl.virtual import run
+
+lock = threading.Lock()  # no process can be sent this, and no function uses it
+
+class Color(enum.Enum):
+    RED = 1
+    def is_red(self): return self is Color.RED
+
+@dataclasses.dataclass
+class Sum:
+    value: int
+    color: Color = Color.RED
+    def doubled(self): return self._times(2)
+    @staticmethod
+    def times(value, by): return value * by
+    def _times(self, by): return Sum.times(self.value, by)
+
+class Wide(Sum):
+    def doubled(self): return super().doubled() + offset
+
+offset = 0
+
+def fill(comm):
+    return np.full(4, comm.rank)
+
+def main(comm, add=0):
+    x = fill(comm)
+    comm.allreduce(x, x, nccl.SUM)
+    return Wide(int(x[0]) + add)
+
+sums, counts = [], []
+for ranks, processes in [(2, True), (2, False), (4, False), (3, True), (1, False), (12, False), (5, True)]:
+    sums.append(run(main, ranks, processes=processes)[-1].doubled())
+    if not processes and ranks > 1:
+        counts.append(len(virtual.devices()))
+print([main.__module__, *sums], counts)
+by = 3
+results = run(lambda comm: (main(comm, add=by), comm.nranks), ranks=2, processes=True)
+print(results[1] == (Wide(4), 2), type(results[0][0]) is Wide, results[0][0].color.is_red())
+"""
+
+
+@pytest.mark.parametrize("is_file", [False, True])
+def test_runs_of_any_size_follow_each_other(is_file, tmp_path):
+    told = _told(RUNS, file=tmp_path / "runs.py" if is_file else None)
+    assert told == "['__main__', 2, 2, 12, 6, 0, 132, 20] [2, 4, 12]\nTrue True True\n"
