@@ -23,6 +23,7 @@ NCCLConfig WaitSignalDesc NCCLDevCommRequirements Communicator RegisteredBufferH
 RegisteredWindowHandle CustomRedOp DevCommResource group group_start group_end GroupSimInfo
 Version get_version get_lib_version get_lib_path UniqueId get_unique_id get_error_string
 mem_alloc mem_free cupy torch
+__version__ LibraryInfo VersionInfo show_versions
 """.split()
 
 
@@ -30,6 +31,11 @@ def test_all_names_are_there():
     assert set(nccl.core.__all__) == set(PUBLIC)
     for name in PUBLIC:
         assert getattr(nccl.core, name) is not None
+
+
+@pytest.mark.parametrize("name", ["__version__", "LibraryInfo", "VersionInfo", "show_versions"])
+def test_versions_are_told_by_both_modules(name):
+    assert getattr(nccl.core, name) is getattr(nccl, name)
 
 
 def test_other_names_are_not():

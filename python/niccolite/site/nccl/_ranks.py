@@ -154,12 +154,11 @@ def _calls_of(threads: list[_Rank]) -> dict[int, tuple[Any, ...]]:
         frame = frames.get(thread.ident or 0)
         if not thread.is_alive() or frame is None or not frame.f_code.co_filename.startswith(_PACKAGE):
             continue
-        inner = frame
-        name = inner.f_code.co_name
-        while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
-            name, frame = frame.f_code.co_name, frame.f_back
-        if name == "__exit__":
-            name = "the end of a group"
+        inner, name = frame, ""
+        while frame.f_back is not None and frame.f_code.co_filename.startswith((_PACKAGE, contextlib.__file__)):
+            name = frame.f_code.co_name if frame.f_code.co_filename.startswith(_PACKAGE) else name
+            frame = frame.f_back
+        name = "the end of a group" if name == "group" else name
         where = f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
         calls[rank] = (id(inner), inner.f_lasti, frame.f_lasti, f"{name} ({where})")
     return calls

@@ -48,10 +48,16 @@ def devices(n: int | None = None) -> list[Device]:
             f"{n} virtual GPUs are wanted, and this process has {count}: their number is settled at the "
             f"first use of a device; call nccl.virtual.devices({n}) before, or set {_VARIABLE}=virtual:{n}. "
             f"There are at most {_MOST}"
+            + _hint_at_hidden()
         )
     if n is not None and n > cuda.device_count():
         cuda.show_devices(n)
     return [Device(i) for i in range(cuda.device_count() if n is None else n)]
+
+
+def _hint_at_hidden() -> str:
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return "" if hidden is None else f'. CUDA_VISIBLE_DEVICES, which is "{hidden}", hides virtual GPUs, too'
 
 
 def _are_chosen_by_environment(n: int) -> bool:

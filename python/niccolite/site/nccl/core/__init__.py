@@ -10,8 +10,9 @@
     array([6, 6, 6, 6])
 """
 
-from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
+from nccl import __version__
 from nccl.core.communicator import (
     Communicator,
     NCCLConfig,
@@ -76,7 +77,10 @@ from nccl.core.utils import (
     get_version,
 )
 
-# cupy and torch are imported when they are first asked for.
+if TYPE_CHECKING:
+    from nccl import LibraryInfo, VersionInfo, show_versions
+
+# cupy, torch and the versions are imported when they are first asked for.
 __all__ = [  # noqa: F822
     "NcclDataType", "NcclRedOp", "NcclGinType", "NcclGinConnectionType", "NcclCommMemStat",
     "NcclBufferSpec", "NcclScalarSpec", "NcclDeviceSpec", "NcclStreamSpec",
@@ -92,12 +96,17 @@ __all__ = [  # noqa: F822
     "get_error_string",
     "mem_alloc", "mem_free",
     "cupy", "torch",
+    "__version__", "LibraryInfo", "VersionInfo", "show_versions",
 ]  # fmt: skip
 
 
-def __getattr__(name: str) -> ModuleType:
+def __getattr__(name: str) -> Any:
     if name in ("cupy", "torch"):
         import importlib
 
         return importlib.import_module(f"nccl.core.interop.{name}")
+    if name in ("LibraryInfo", "VersionInfo", "show_versions"):
+        import nccl
+
+        return getattr(nccl, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
