@@ -20,15 +20,7 @@ struct PhysicalMemory {
 struct AddressReservation {
   CuPointer address = 0;
   size_t bytes = 0;
-  std::vector<std::pair<CuPointer, size_t>>
-      mapped;  // runs of pieces side by side, with their bytes
-
-  void note_mapped(CuPointer at, size_t piece) {
-    if (!mapped.empty() && mapped.back().first + mapped.back().second == at)
-      mapped.back().second += piece;
-    else
-      mapped.emplace_back(at, piece);
-  }
+  std::vector<std::pair<CuPointer, size_t>> mapped;
 };
 
 PhysicalMemory* physical_of(const Physical& memory) {
@@ -148,8 +140,7 @@ Result<AddressRange> CudaMachine::reserve_addresses(int ordinal, size_t bytes, s
                       bytes};
 }
 
-// Access is given to all pieces at once, and all are unmapped at once: the driver takes as long for
-// one.
+// Access is given to all pieces in one call of the driver.
 Status CudaMachine::map_physical(const AddressRange& range, size_t offset,
                                  std::span<const Backing> pieces, const std::vector<int>& devices) {
   auto* reservation = static_cast<AddressReservation*>(range.reservation.handle());
@@ -165,7 +156,7 @@ Status CudaMachine::map_physical(const AddressRange& range, size_t offset,
     TRY(driver_.check(
         driver_.cuMemMap(address, piece.bytes, 0, physical_of(piece.memory)->allocation, 0),
         "cuMemMap({} bytes)", piece.bytes));
-    reservation->note_mapped(address, piece.bytes);
+    reservation->mapped.emplace_back(address, piece.bytes);
     end += piece.bytes;
   }
   return allow_access(reservation->address + offset, end - offset, devices);
