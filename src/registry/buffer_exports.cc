@@ -186,15 +186,27 @@ bool BufferExports::is_used_again(const gpu::PointerInfo& info, const void* poin
     if (used_once_.size() > kMostUsedOnce) used_once_.erase(used_once_.begin());
   };
   note(info.id);
+  const Result<std::vector<gpu::Backing>> mappings = mappings_of(pointer, bytes);
+  if (mappings.is_ok())
+    for (const gpu::Backing& mapping : mappings.value()) note(mapping.id);
+  return is_used_again;
+}
+
+Result<std::vector<gpu::Backing>> BufferExports::mappings_of(const void* pointer,
+                                                             size_t bytes) const {
+  std::vector<gpu::Backing> mappings;
   const auto* at = static_cast<const std::byte*>(pointer);
   const std::byte* const end = at + bytes;
   while (at < end) {
-    const Result<gpu::Backing> mapping = machine_.backing_of(at);
-    if (!mapping.is_ok()) break;  // of cudaMalloc or of a pool: one piece
-    note(mapping.value().id);
-    at = mapping.value().base + mapping.value().bytes;
+    if (mappings.size() == MapRequest::kMostPieces)
+      return Status::invalid_argument("it is mapped in more than {} pieces",
+                                      MapRequest::kMostPieces);
+    Result<gpu::Backing> mapping = machine_.backing_of(at);
+    if (!mapping.is_ok() && mappings.empty()) return mappings;
+    mappings.push_back(TRY(std::move(mapping)));
+    at = mappings.back().base + mappings.back().bytes;
   }
-  return is_used_again;
+  return mappings;
 }
 
 // All of it, or nothing.
@@ -239,28 +251,20 @@ Status BufferExports::collect(const gpu::PointerInfo& info, const void* pointer,
   into.pool_ = TRY(pool_of(pointer));
   into.base_ = static_cast<const std::byte*>(info.base);
   into.id_ = info.id;
-  const auto* const end = static_cast<const std::byte*>(pointer) + bytes;
-  std::optional<gpu::Backing> first;
-  if (into.pool_ == nullptr)
-    if (Result<gpu::Backing> found = machine_.backing_of(pointer); found.is_ok())
-      first = std::move(found).take();
-  if (!first) {  // of cudaMalloc, of a pool, or not to be shared at all
+  std::vector<gpu::Backing> mappings;
+  if (into.pool_ == nullptr) mappings = TRY(mappings_of(pointer, bytes));
+  if (mappings.empty()) {
     into.bytes_ = info.bytes;
-    if (end > into.base_ + into.bytes_)
+    if (static_cast<const std::byte*>(pointer) + bytes > into.base_ + into.bytes_)
       return Status::invalid_argument("{} bytes reach beyond their allocation", bytes);
     return {};
   }
-  gpu::Backing backing = *std::move(first);
-  into.base_ = static_cast<const std::byte*>(backing.base);  // of one mapping of perhaps several
-  for (;;) {
-    if (into.pieces_.size() == MapRequest::kMostPieces)
-      return Status::invalid_argument("it is mapped in more than {} pieces",
-                                      MapRequest::kMostPieces);
-    into.bytes_ += backing.bytes;
-    into.pieces_.push_back(TRY(SharedPiece::create(machine_, std::move(backing))));
-    if (into.base_ + into.bytes_ >= end) return {};
-    backing = TRY(machine_.backing_of(into.base_ + into.bytes_));
+  into.base_ = mappings.front().base;  // of one mapping of perhaps several
+  for (gpu::Backing& mapping : mappings) {
+    into.bytes_ += mapping.bytes;
+    into.pieces_.push_back(TRY(SharedPiece::create(machine_, std::move(mapping))));
   }
+  return {};
 }
 
 // A new pool may have the identity of a destroyed one: a pool is known while memory of it is there.
@@ -282,9 +286,10 @@ Result<std::shared_ptr<SharedPool>> BufferExports::pool_of(const void* pointer) 
 Status BufferExports::ask(const Pointer& of) {
   MapRequest request{
       .number = next_++, .bytes = of->bytes_, .name = {}, .pool = {}, .address = {}, .pieces = {}};
-  if (server_ == nullptr && (of->pool_ != nullptr || !of->pieces_.empty()))
-    server_ = TRY(transport::DescriptorServer::instance());
-  if (server_ != nullptr) request.address = server_->address();
+  if (of->pool_ != nullptr || !of->pieces_.empty()) {
+    if (server_ == nullptr) server_ = TRY(transport::DescriptorServer::instance());
+    request.address = server_->address();
+  }
   if (of->pieces_.empty()) {
     Result<gpu::AllocationName> name = machine_.name_allocation(of->base_);
     if (!name.is_ok()) {

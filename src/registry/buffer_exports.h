@@ -131,6 +131,9 @@ class BufferExports final : public Tended, public std::enable_shared_from_this<B
       REQUIRES(mutex_);
   Status collect(const gpu::PointerInfo& info, const void* pointer, size_t bytes,
                  BufferExport& into) REQUIRES(mutex_);
+  /// The mappings that the range reaches over, in order; none: it is not of virtual memory
+  /// management, but of cudaMalloc or of a pool, or cannot be shared at all.
+  Result<std::vector<gpu::Backing>> mappings_of(const void* pointer, size_t bytes) const;
   /// Null: memory that is of no pool.
   Result<std::shared_ptr<SharedPool>> pool_of(const void* pointer) REQUIRES(mutex_);
   Status ask(const Pointer& of) REQUIRES(mutex_);
@@ -169,7 +172,7 @@ class BufferExports final : public Tended, public std::enable_shared_from_this<B
   std::condition_variable answered_;
   bool is_closed_ GUARDED_BY(mutex_) = false;
   ShiftTables tables_ GUARDED_BY(mutex_);
-  std::shared_ptr<transport::DescriptorServer> server_ GUARDED_BY(mutex_);  // once there are pieces
+  std::shared_ptr<transport::DescriptorServer> server_ GUARDED_BY(mutex_);  // once it is needed
   uint64_t next_ GUARDED_BY(mutex_) = 1;
   std::multimap<uintptr_t, Pointer> by_begin_ GUARDED_BY(mutex_);
   std::map<uint64_t, Pointer> asked_ GUARDED_BY(mutex_);  // by number
@@ -184,9 +187,9 @@ class BufferExports final : public Tended, public std::enable_shared_from_this<B
     std::chrono::steady_clock::duration pause{};
   };
   std::map<uint64_t, Refusal> refused_ GUARDED_BY(mutex_);  // by the memory's id
+  std::set<uint64_t> used_once_ GUARDED_BY(mutex_);         // the same: plain memory, not exported
   /// By gpu::Machine::pool_of(). Peers know a pool by its token: they import it once.
   std::map<const void*, std::weak_ptr<SharedPool>> pools_ GUARDED_BY(mutex_);
-  std::set<uint64_t> used_once_ GUARDED_BY(mutex_);  // the same: plain memory, not exported
 };
 
 }  // namespace niccolite::registry

@@ -67,15 +67,20 @@ std::string verdict_in(const std::string& output) {
   return output.substr(begin, output.find('\n', stands) - begin);
 }
 
-TEST_P(Verdicts, AreTheSameOnEveryRank) {
+// Three processes of a rank each, of which rank 1 stands still.
+std::vector<Process> start_stalled(const char* how, const Process::Environment& environment) {
   ncclUniqueId id;
-  ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+  EXPECT_EQ(ncclGetUniqueId(&id), ncclSuccess);
   std::vector<Process> processes;
   for (int rank = 0; rank < 3; ++rank)
     processes.emplace_back(
-        "stalled",
-        Arguments{to_text(id), "3", std::to_string(rank), rank == 1 ? GetParam().how : "none"},
-        Process::Environment{{"NCCL_DEBUG", "INFO"}});
+        "stalled", Arguments{to_text(id), "3", std::to_string(rank), rank == 1 ? how : "none"},
+        environment);
+  return processes;
+}
+
+TEST_P(Verdicts, AreTheSameOnEveryRank) {
+  std::vector<Process> processes = start_stalled(GetParam().how, {{"NCCL_DEBUG", "INFO"}});
   // A process that is stopped has begun all it ever will; the others may not have called yet.
   ASSERT_TRUE(processes[1].wait_for_line("STARTED")) << processes[1].output();
   if (GetParam().is_stopped) processes[1].kill(SIGSTOP);
@@ -112,13 +117,7 @@ size_t count_of(std::string_view part, std::string_view text) {
 
 // Nobody has set NCCL_DEBUG.
 TEST(VerdictUnasked, IsPrintedByOneProcessWhenTheStandstillLasts) {
-  ncclUniqueId id;
-  ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
-  std::vector<Process> processes;
-  for (int rank = 0; rank < 3; ++rank)
-    processes.emplace_back(
-        "stalled", Arguments{to_text(id), "3", std::to_string(rank), rank == 1 ? "late" : "none"},
-        Process::Environment{{"NICCOLITE_STALL_WARNING", "1"}});
+  std::vector<Process> processes = start_stalled("late", {{"NICCOLITE_STALL_WARNING", "1"}});
   const auto printed = [&] {
     std::string all;
     for (const Process& process : processes) all += process.output();
