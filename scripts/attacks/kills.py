@@ -97,9 +97,11 @@ def run(library: pathlib.Path, count: int, limit: float, seed: int) -> int:
               f"most {max(values, default=0):.1f}")
     if len(rounds) > WARM:
         for what in ("descriptors", "threads", "mappings", "kilobytes"):
-            # The least of some rounds: connections that end come and go.
-            early, late = (min(each[what] for each in some) for some in (rounds[WARM // 2:WARM + 1], rounds[-WARM:]))
-            print(f"  {what} of a process that was never killed, after {WARM} and {len(rounds) - 1} rounds: {early}, {late}")
+            # A rank has one or two descriptors more than another, and its rank changes with each death; connections that end
+            # are open for a moment. So a leak shows where every late round has more than any early one.
+            early, late = max(each[what] for each in rounds[WARM // 2:WARM + 1]), min(each[what] for each in rounds[-WARM // 2:])
+            print(f"  {what} of a process that was never killed: at most {early} until round {WARM}, "
+                  f"at least {late} in the last {WARM // 2}")
             if what in ("descriptors", "threads") and late > early:
                 problem = problem or f"{what} grow"
     print(f"WRONG after {done} kills: {problem}" if problem else "all results right")
