@@ -475,13 +475,15 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm);
 ncclResult_t pncclCommFinalize(ncclComm_t comm);
 
 /* Finalizes if that was not done, and frees everything; the handle is invalid afterwards. Graphs
- * that contain operations of the communicator are to be destroyed before. In a group it comes after
- * all else, and the group's end waits for it. A null `comm` succeeds. */
+ * that contain operations of the communicator may still be launched, on all ranks as before: what
+ * they use is freed when the last of them is destroyed. In a group it comes after all else, and the
+ * group's end waits for it. A null `comm` succeeds. */
 ncclResult_t ncclCommDestroy(ncclComm_t comm);
 ncclResult_t pncclCommDestroy(ncclComm_t comm);
 
 /* Ends operations in flight without their peers and frees everything; also from another thread than
- * the one that is stuck. Local: it waits for no other rank. The handle is invalid afterwards. A
+ * the one that is stuck. Local: it waits for no other rank. The handle is invalid afterwards. In
+ * graphs that are launched then, its operations end at once, and what they write is undefined. A
  * null `comm` succeeds. */
 ncclResult_t ncclCommAbort(ncclComm_t comm);
 ncclResult_t pncclCommAbort(ncclComm_t comm);

@@ -127,7 +127,8 @@ std::unique_ptr<OneSided> Communicator::make_one_sided() {
       machine_, device(), member_.get(), control_.words(),
       [this](std::span<const bootstrap::Query> queries, const Deadline& until) {
         return ask(Question::Signals, queries, until);
-      });
+      },
+      graphs_);
 }
 
 Status Communicator::check_reach(const OneSidedCall& call) const {
@@ -158,7 +159,7 @@ Status Communicator::deregister_range(void* handle) {
 
 Result<const void*> Communicator::register_window(void* user, size_t bytes, int flags) {
   std::lock_guard in_use(in_use_);
-  if (windows_ == nullptr) return gone();
+  if (is_over()) return gone();
   const CallLog::HostCallScope in_call(log_.get(), "ncclCommWindowRegister");
   Result<const void*> handle = windows_->add(user, bytes, flags);
   open_windows();
@@ -208,7 +209,7 @@ Status Communicator::revoked() const {
 }
 
 Status Communicator::check_operable() const {
-  if (operations_ == nullptr) return gone();
+  if (is_over()) return gone();
   // Between the calls of a group and its end, too.
   if (has_failed()) return failure();
   if (is_revoked()) return revoked();

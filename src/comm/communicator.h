@@ -32,6 +32,7 @@
 #include "comm/control.h"
 #include "comm/enqueue.h"
 #include "comm/exclusive_use.h"
+#include "comm/graph_uses.h"
 #include "comm/invitation.h"
 #include "comm/links.h"
 #include "comm/one_sided_call.h"
@@ -177,8 +178,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   /// as soon as there is one, with the work where it is.
   Status finalize();
   /// Gives everything back once all work is done; when the communicator is aborted or has failed,
-  /// before or meanwhile, ends the work and gives everything back within seconds. Of two threads
-  /// that call it, the second waits for the first.
+  /// before or meanwhile, ends the work and gives everything back within seconds. What graphs use
+  /// that hold operations, it gives back when the last of them is destroyed. Of two threads that
+  /// call it, the second waits for the first.
   Status end();
   /// Ends every wait of this communicator, on host and device, leaving data undefined. Local;
   /// returns at once.
@@ -252,6 +254,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   // What each call does before anything else (communicator.cc).
   Status revoked() const;
   Status gone() const;
+  /// It was never ready, or end() is done, and graphs alone use its parts. Holds in_use_.
+  bool is_over() const { return operations_ == nullptr || has_ended_; }
   /// Operations can be queued: the communicator was neither ended nor suspended. Holds in_use_.
   Status check_operable() const;
   Status check_reach(const OneSidedCall& call) const;
@@ -353,7 +357,10 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status with_id(const Status& status) const;
   Status give_back();
   void hand_over();
-  void disconnect();
+  void network_failed(Status why);
+  void leave();
+  void release_after_graphs();
+  void release();
   void keep_for_ever();
 
   gpu::Machine& machine_;
@@ -377,7 +384,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::shared_ptr<Thread> background_
       GUARDED_BY(background_mutex_);  // of the last nonblocking work
 
-  // In order of construction; see disconnect(). All but the first are null for one rank.
+  const std::shared_ptr<GraphUses> graphs_ = std::make_shared<GraphUses>();
+  // In order of construction; see leave() and release(). All but the first are null for one rank.
   Control control_;
   std::unique_ptr<bootstrap::Member> member_;
   std::vector<int> machine_of_;  // by rank, by number; empty for one rank
@@ -395,7 +403,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::string torn_link_;            // why LL128 is not used here; empty: it may be
   std::vector<int> reaching_peers_;  // whose kernels can use buffers of this rank's user
   std::unique_ptr<transport::Endpoint> endpoint_;
-  mutable std::mutex log_mutex_;  // for shared_log(), against disconnect()
+  mutable std::mutex log_mutex_;  // for shared_log(), against release()
   std::shared_ptr<CallLog> log_;
   std::shared_ptr<ConnectionEvents> connection_events_;  // the endpoint has it, too
   std::shared_ptr<Profiling> profiling_;                 // the recorder of log_ has it, too
@@ -428,7 +436,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::mutex unborn_mutex_;
   std::shared_ptr<Communicator> unborn_ GUARDED_BY(unborn_mutex_);  // abort() ends it, too
   bool is_aborted_ GUARDED_BY(unborn_mutex_) = false;
-  bool has_ended_ = false;  // the same
+  bool has_ended_ = false;                      // the same
+  std::atomic<bool> is_left_to_graphs_{false};  // graphs alone use it; see network_failed()
 };
 
 }  // namespace niccolite::comm

@@ -129,7 +129,7 @@ Bytes Communicator::encode_wish(const SplitWish& wish, const Status& refusal,
 
 Result<std::shared_ptr<Communicator>> Communicator::split(const SplitWish& wish) {
   std::lock_guard in_use(in_use_);
-  if (operations_ == nullptr) return gone();
+  if (is_over()) return gone();
   const Bytes mine = encode_wish(wish, wish.refusal, nullptr);
   const CallLog::HostCallScope in_call(log_.get(), "ncclCommSplit");
   bootstrap::Gathered of_all;  // what the wishes point into
@@ -192,7 +192,7 @@ Result<std::shared_ptr<Communicator>> Communicator::shrink(const std::vector<int
   Status refusal = interrupts ? interrupt() : Status();
   if (!wish.refusal.is_ok()) refusal = wish.refusal.copy();
   std::lock_guard in_use(in_use_);
-  if (member_ == nullptr) return refusal.is_ok() ? gone() : std::move(refusal);
+  if (member_ == nullptr || is_over()) return refusal.is_ok() ? gone() : std::move(refusal);
   const Deadline deadline = time_for_all_ranks();
   Child child{.hash = 0,
               .ranks = {},
@@ -331,7 +331,7 @@ Result<bootstrap::UniqueId> Communicator::invite() {
         "one "
         "of their own");
   std::lock_guard in_use(in_use_);
-  if (operations_ == nullptr) return gone();
+  if (is_over()) return gone();
   const bootstrap::UniqueId id = TRY(bootstrap::create_unique_id());
   Writer writer;
   writer.u8(static_cast<uint8_t>(Question::Invite));

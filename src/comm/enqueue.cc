@@ -64,7 +64,8 @@ Buffers buffers_of(const Task& task, const Planner& planner) {
 
 OperationQueue::OperationQueue(gpu::Machine& machine, int device, int rank,
                                const planner::Settings& settings, transport::Endpoint* endpoint,
-                               executor::ControlWords* control, CallLog* log, bool graphs_mix)
+                               executor::ControlWords* control, CallLog* log, bool graphs_mix,
+                               std::shared_ptr<GraphUses> graphs)
     : machine_(machine),
       device_(device),
       rank_alone_(settings.nranks == 1),
@@ -72,7 +73,7 @@ OperationQueue::OperationQueue(gpu::Machine& machine, int device, int rank,
       control_(control),
       log_(log),
       scratch_(machine, device),
-      order_(machine, device, graphs_mix),
+      order_(machine, device, graphs_mix, std::move(graphs)),
       plain_(new Plans{.planner = Planner(settings, rank)}),
       plans_(plain_.get()) {
   if (settings.reaches_users)

@@ -69,10 +69,11 @@ struct Ready {
 class OperationQueue {
  public:
   /// `endpoint` and `log` are null for a communicator of one rank. All outlive the queue.
-  /// `graphs_mix`: see StreamOrder.
+  /// `graphs_mix`, `graphs`: see StreamOrder.
   OperationQueue(gpu::Machine& machine, int device, int rank, const planner::Settings& settings,
                  transport::Endpoint* endpoint, executor::ControlWords* control, CallLog* log,
-                 bool graphs_mix = true);
+                 bool graphs_mix = true,
+                 std::shared_ptr<GraphUses> graphs = std::make_shared<GraphUses>());
   ~OperationQueue();
 
   /// Before the first operation: ranks of other processes are offered buffers that they can map

@@ -118,7 +118,8 @@ Status Communicator::initialize() {
     status =
         std::move(status).with_context("{}: rank {} of {}", identity_.function, rank(), nranks());
     // The peers learn of it now, not at their deadline.
-    disconnect();
+    leave();
+    release();
     // A blocking call prints what it returns.
     fail(status.copy(), configuration_.blocking ? Printed::Yes : Printed::No);
     return status;
@@ -251,7 +252,8 @@ Status Communicator::serve_peers(const planner::Settings& settings, transport::R
       [this](std::span<const bootstrap::Query> queries, const Deadline& until) {
         return ask(Question::Connect, queries, until);
       },
-      [this](Status why) { fail(std::move(why)); }, std::move(carrier), connection_events_);
+      [this](Status why) { network_failed(std::move(why)); }, std::move(carrier),
+      connection_events_);
   one_sided_ = make_one_sided();
   share_buffers(settings.maps_captured);
   start_tuning(settings);
@@ -351,9 +353,9 @@ void Communicator::share_buffers(bool of_captured) {
 }
 
 void Communicator::make_operations(const planner::Settings& settings) {
-  operations_ =
-      std::make_unique<OperationQueue>(machine_, device(), rank(), settings, endpoint_.get(),
-                                       control_.words(), log_.get(), configuration_.graphs_mix);
+  operations_ = std::make_unique<OperationQueue>(machine_, device(), rank(), settings,
+                                                 endpoint_.get(), control_.words(), log_.get(),
+                                                 configuration_.graphs_mix, graphs_);
   if (exports_ != nullptr) operations_->open_buffers(*exports_);
   if (agreement_ != nullptr) operations_->plan_by(*agreement_);
   if (message_agreement_ != nullptr) operations_->plan_messages_by(*message_agreement_);

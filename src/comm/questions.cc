@@ -58,7 +58,7 @@ void later(int device, int from, std::span<const std::byte> bytes, Take&& take) 
 }  // namespace
 
 // A peer asks. On a service thread or a peer's, at any time between join_and_connect() and
-// disconnect(). Calls that may wait for kernels are for later().
+// leave(). Calls that may wait for kernels are for later().
 Result<Bytes> Communicator::answer(int from, std::span<const std::byte> request) {
   const log::ScopedDevice speaks_for(device());
   Reader reader(request, "a peer");

@@ -70,6 +70,7 @@ Status StreamOrder::before_captured(gpu::StreamHandle stream, uint64_t capture) 
 }
 
 Status StreamOrder::begin_capture(gpu::StreamHandle stream, uint64_t capture) {
+  TRY(graphs_->add(machine_, device_, stream));
   if (graphs_mix_) {
     TRY(keep_in_graph(machine_, device_, stream, last_work_));
     TRY(machine_.wait_event_at_launch(device_, stream, *last_work_));

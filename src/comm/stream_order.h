@@ -18,10 +18,12 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/thread_annotations.h"
 #include "base/wait.h"
+#include "comm/graph_uses.h"
 #include "comm/stream_key.h"
 #include "gpu/machine.h"
 
@@ -31,9 +33,10 @@ class StreamOrder {
  public:
   /// `graphs_mix` false: the program promises that a graph of this communicator never runs beside
   /// other work of it (ncclConfig_t::graphUsageMode 0 or 1); graphs then hold nothing but the
-  /// operations.
-  StreamOrder(gpu::Machine& machine, int device, bool graphs_mix = true)
-      : machine_(machine), device_(device), graphs_mix_(graphs_mix) {}
+  /// operations. `graphs` hears of each capture.
+  StreamOrder(gpu::Machine& machine, int device, bool graphs_mix = true,
+              std::shared_ptr<GraphUses> graphs = std::make_shared<GraphUses>())
+      : machine_(machine), device_(device), graphs_mix_(graphs_mix), graphs_(std::move(graphs)) {}
 
   /// To be called before an operation is queued on `stream`.
   Status before(gpu::StreamHandle stream);
@@ -73,6 +76,7 @@ class StreamOrder {
   gpu::Machine& machine_;
   const int device_;
   const bool graphs_mix_;
+  const std::shared_ptr<GraphUses> graphs_;
   std::shared_ptr<gpu::Event> last_work_;  // E, once it is wanted; graphs share it
   std::mutex marks_mutex_;
   gpu::Stream marks_ GUARDED_BY(marks_mutex_);  // what mark() records on

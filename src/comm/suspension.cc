@@ -40,7 +40,7 @@ Status Communicator::agree(const Status& mine) {
 
 Status Communicator::suspend() {
   std::lock_guard in_use(in_use_);
-  if (operations_ == nullptr) return gone();
+  if (is_over()) return gone();
   const CallLog::HostCallScope in_call(log_.get(), "ncclCommSuspend");
   Status mine;
   if (is_suspended_) {
@@ -60,7 +60,7 @@ Status Communicator::suspend() {
 
 Status Communicator::resume() {
   std::lock_guard in_use(in_use_);
-  if (operations_ == nullptr) return gone();
+  if (is_over()) return gone();
   const CallLog::HostCallScope in_call(log_.get(), "ncclCommResume");
   TRY(agree(is_suspended_ ? Status() : Status::invalid_usage("the communicator is not suspended")));
   TRY(swap_memory(/*is_suspension=*/false));

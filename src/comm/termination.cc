@@ -258,9 +258,18 @@ Status Communicator::give_back() {
   if (status.is_ok() && abort_.raised()) status = end_work();
   if (status.code() == Code::InternalError) return status;
   if (status.is_ok()) hand_over();
-  disconnect();
-  control_.release();
-  LOG(Info, Destroy, "{} - {} COMPLETE", describe(), abort_.raised() ? "Abort" : "Destroy");
+  leave();
+  const char* const how = abort_.raised() ? "Abort" : "Destroy";
+  is_left_to_graphs_.store(true, std::memory_order_relaxed);  // see network_failed()
+  if (graphs_->call_after_last([self = shared_from_this()] { self->release_after_graphs(); })) {
+    LOG(Info, Destroy,
+        "{} - {} COMPLETE; graphs that hold its operations keep its memory until they are "
+        "destroyed",
+        describe(), how);
+    return status;
+  }
+  release();
+  LOG(Info, Destroy, "{} - {} COMPLETE", describe(), how);
   return status;
 }
 
@@ -288,8 +297,22 @@ void Communicator::hand_over() {
   }
 }
 
-// Ends all that other ranks and threads of ours may still be doing here, then gives it back.
-void Communicator::disconnect() {
+// A way to another machine is lost. Nobody asks a destroyed communicator how it does, and nobody
+// can abort it: waits for its graphs must end by themselves.
+void Communicator::network_failed(Status why) {
+  if (!is_left_to_graphs_.load(std::memory_order_relaxed)) return fail(std::move(why));
+  const log::ScopedDevice speaks_for(device());
+  log::error(std::move(why).with_context(
+                 "rank {}: a destroyed communicator whose operations graphs still hold lost a "
+                 "connection; from now on their launches end without results",
+                 rank()),
+             "ncclCommDestroy");
+  control_.tell(executor::Command::End);
+}
+
+// Ends all that other ranks and threads of ours may still be doing here. Kernels of graphs may be
+// launched again.
+void Communicator::leave() {
   if (endpoint_ != nullptr && abort_.raised())
     endpoint_->set_farewell(transport::Farewell::Hurried);
   if (flight_) {
@@ -303,6 +326,23 @@ void Communicator::disconnect() {
   shown_.reset();
   if (watchdog_ != nullptr) watchdog_->remove(*watch_);
   watchdog_.reset();
+  if (profiling_ != nullptr) profiling_->close();
+  // Kernels do nothing any more, and peers must not wait for them.
+  if (endpoint_ != nullptr && abort_.raised()) endpoint_->close();
+}
+
+// The last launch is done, and its data may still be on their way to other machines.
+// Whoever reads nothing for so long has it from its system when it goes on.
+void Communicator::release_after_graphs() {
+  if (endpoint_ != nullptr && !abort_.raised() &&
+      !endpoint_->await_flush(Deadline::after(kPatience)))
+    endpoint_->set_farewell(transport::Farewell::Unread);
+  release();
+}
+
+// Gives back what kernels use.
+void Communicator::release() {
+  const log::ScopedDevice speaks_for(device());
   one_sided_.reset();
   std::unique_ptr<registry::Windows> windows;
   {
@@ -316,7 +356,6 @@ void Communicator::disconnect() {
     exports_.reset();
   }
   operations_.reset();
-  if (profiling_ != nullptr) profiling_->close();
   agreement_.reset();
   message_agreement_.reset();
   tuning_.reset();
@@ -329,6 +368,7 @@ void Communicator::disconnect() {
   }
   endpoint_.reset();
   member_.reset();
+  control_.release();
 }
 
 void Communicator::keep_for_ever() {

@@ -51,6 +51,7 @@ Status WorkInFlight::after_captured(gpu::StreamHandle stream) {
                 .event = TRY(take_shared_event(machine_, device_)),
                 .record = nullptr,
                 .last = std::move(point)};
+  TRY(graphs_->add(machine_, device_, stream));
   TRY(keep_in_graph(machine_, device_, stream, made.event));
   made.record = TRY(machine_.record_event_at_launch(device_, made.last, *made.event));
   captured_.push_back(std::move(made));

@@ -4,9 +4,11 @@
 #pragma once
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "base/wait.h"
+#include "comm/graph_uses.h"
 #include "comm/stream_key.h"
 #include "gpu/machine.h"
 
@@ -14,7 +16,9 @@ namespace niccolite::comm {
 
 class WorkInFlight {
  public:
-  WorkInFlight(gpu::Machine& machine, int device) : machine_(machine), device_(device) {}
+  /// `graphs` hears of each capture.
+  WorkInFlight(gpu::Machine& machine, int device, std::shared_ptr<GraphUses> graphs)
+      : machine_(machine), device_(device), graphs_(std::move(graphs)) {}
 
   /// To be called before an operation is queued on `stream`, and after it was queued. Afterwards
   /// the stream may be destroyed.
@@ -43,6 +47,7 @@ class WorkInFlight {
 
   gpu::Machine& machine_;
   const int device_;
+  const std::shared_ptr<GraphUses> graphs_;
   std::vector<Live> live_;
   std::vector<Captured> captured_;
   // Of the operation between before() and after():

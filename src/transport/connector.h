@@ -87,6 +87,7 @@ class Connector {
   /// See Endpoint.
   virtual bool await_flush(const Deadline& /*deadline*/) const { return true; }
   virtual void set_farewell(Farewell /*farewell*/) {}
+  virtual void close() {}
 };
 
 }  // namespace niccolite::transport

@@ -103,6 +103,10 @@ void Endpoint::set_farewell(Farewell farewell) {
   for (const auto& connector : connectors_) connector->set_farewell(farewell);
 }
 
+void Endpoint::close() {
+  for (const auto& connector : connectors_) connector->close();
+}
+
 std::vector<ShapedEnd> Endpoint::ends_of(const executor::Program& program,
                                          Protocol protocol) const {
   std::vector<ShapedEnd> ends;

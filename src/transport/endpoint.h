@@ -84,6 +84,9 @@ class Endpoint {
   bool await_flush(const Deadline& deadline) const;
   /// Before the end; the last word counts.
   void set_farewell(Farewell farewell);
+  /// Ends the streams to other machines, as the destructor does; the memory of all connections
+  /// stays. After an abort or a failure.
+  void close();
 
   /// How the ways to ranks of other machines do; none: none is connected. Any thread.
   std::optional<NetworkState> network_state() const;

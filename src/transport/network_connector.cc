@@ -47,7 +47,9 @@ bool sends_any(std::span<const ShapedEnd> ends) {
 
 }  // namespace
 
-NetworkConnector::~NetworkConnector() {
+NetworkConnector::~NetworkConnector() { NetworkConnector::close(); }
+
+void NetworkConnector::close() {
   for (net::Proxy* const proxy : started()) proxy->leave();
 }
 

@@ -48,6 +48,7 @@ class NetworkConnector final : public Connector {
   std::optional<executor::PortAddress> port(const End& end) const override;
   bool await_flush(const Deadline& deadline) const override EXCLUDES(mutex_);
   void set_farewell(Farewell farewell) override EXCLUDES(mutex_);
+  void close() override EXCLUDES(mutex_);
   std::optional<NetworkState> network_state() const override EXCLUDES(mutex_);
 
  private:
