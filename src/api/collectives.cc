@@ -5,7 +5,7 @@
 #include "api/call.h"
 #include "api/call_configuration.h"
 #include "base/log.h"
-#include "base/parameters.h"
+#include "comm/overlaps.h"
 
 namespace niccolite::api {
 namespace {
@@ -42,10 +42,7 @@ Status check_size(const char* function, const Request& request, int nranks) {
 /// Virtual GPUs look a pointer up in a table, which costs nothing beside a call, and a wrong one
 /// would end the process with a signal; on CUDA devices it is asked of the driver, when wanted.
 bool checks_pointers(const gpu::Machine& machine) {
-  if (!parameters::check_mode().empty() && parameters::check_mode() != "DEFAULT") return true;
-  if (parameters::check_mode().empty() && parameters::check_pointers() != INT64_MIN)
-    return parameters::check_pointers() != 0;
-  return machine.kind() == gpu::Kind::Virtual;
+  return comm::asked_buffer_checks().value_or(machine.kind() == gpu::Kind::Virtual);
 }
 
 /// A buffer that this rank's part of the call uses, all of it.
@@ -96,6 +93,51 @@ Status check_memory(const char* function, const Buffer& buffer, Communicator& co
   return {};
 }
 
+/// How far the output lies behind the input where the call works in place, and how a program would
+/// write that; nothing: it never does.
+struct InPlace {
+  ptrdiff_t distance;
+  const char* form;
+};
+std::optional<InPlace> in_place_form(const Request& request, int rank, size_t block) {
+  const ptrdiff_t own = static_cast<ptrdiff_t>(block) * rank;
+  switch (request.collective) {
+    case Collective::AllReduce:
+    case Collective::Reduce:
+    case Collective::Broadcast:
+      return InPlace{0, "recvbuff is sendbuff"};
+    case Collective::AllGather:
+      return InPlace{-own, "sendbuff is the rank's own block of recvbuff"};
+    case Collective::ReduceScatter:
+      return InPlace{own, "recvbuff is the rank's own block of sendbuff"};
+    case Collective::Gather:
+      return InPlace{-own, "at the root, sendbuff is its own block of recvbuff"};
+    case Collective::Scatter:
+      return InPlace{own, "at the root, recvbuff is its own block of sendbuff"};
+    case Collective::AllToAll:
+    case Collective::PointToPoint:
+      return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+/// Checks a collective. A group checks its messages when it ends (Group::end()).
+Status check_overlap(const Task& task, const Buffer& reads, const Buffer& writes,
+                     const Communicator& comm) {
+  const comm::Range input{reads.pointer, reads.bytes}, output{writes.pointer, writes.bytes};
+  if (!input.overlaps(output)) return {};
+  const Request& request = task.call.request;
+  const std::optional<InPlace> in_place =
+      in_place_form(request, comm.rank(), request.count * executor::size_of(request.type));
+  const ptrdiff_t distance = output.begin() - input.begin();
+  if (in_place && distance == in_place->distance) return {};
+  return Status::invalid_argument(
+      "{} : sendbuff {} and recvbuff {} of rank {} overlap: use memory that does not{}",
+      comm::function_of(task.call), input.describe(), output.describe(), comm.rank(),
+      in_place ? fmt::format(", or the form in place, where {}", in_place->form)
+               : "; the call has no form in place");
+}
+
 /// The buffers that this rank's part of the call uses.
 Status check_buffers(const Task& task, Communicator& comm) {
   const Request& request = task.call.request;
@@ -139,6 +181,8 @@ Status check_buffers(const Task& task, Communicator& comm) {
     TRY(check_not_null(function, buffer, comm));
     if (looks_up) TRY(check_memory(function, buffer, comm));
   }
+  // Not by default: programs use what happens to work, as nccl-tests do an all-to-all in place.
+  if (comm::asked_buffer_checks().value_or(false)) TRY(check_overlap(task, reads, writes, comm));
   return {};
 }
 

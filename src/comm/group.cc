@@ -6,6 +6,7 @@
 #include "base/per_thread.h"
 #include "base/thread.h"
 #include "comm/live_communicators.h"
+#include "comm/overlaps.h"
 #include "comm/stream_key.h"
 
 namespace niccolite::comm {
@@ -115,6 +116,7 @@ Result<Completion> Group::close(double* simulated) {
   Status error = std::exchange(error_, {});
   const bool blocking = std::exchange(blocking_, std::nullopt).value_or(true);
   work.profile.close();
+  if (error.is_ok() && asked_buffer_checks().value_or(false)) error = check_messages(work.tasks);
   if (simulated != nullptr && error.is_ok()) error = simulate(work, *simulated);
   if (!error.is_ok()) {
     for (Job& job : work.jobs)
@@ -123,6 +125,15 @@ Result<Completion> Group::close(double* simulated) {
     return error;
   }
   return carry_out(std::move(work), blocking);
+}
+
+Status Group::check_messages(const std::vector<Tasks>& tasks) {
+  std::vector<GroupMessage> messages;
+  for (const Tasks& of : tasks)
+    for (const Task& task : of.tasks)
+      if (task.call.is_message())
+        messages.push_back({.task = &task, .rank = of.communicator->rank()});
+  return check_overlaps(messages);
 }
 
 Status Group::simulate(Work& work, double& microseconds) {

@@ -110,6 +110,8 @@ class Group {
   Result<Completion> carry_out(Work work, bool blocking);
   void keep_memory(Work work);
   Result<Completion> close(double* simulated);
+  /// Where the user asks for it: do buffers of messages overlap?
+  static Status check_messages(const std::vector<Tasks>& tasks);
   /// Takes the operations out of the work.
   static Status simulate(Work& work, double& microseconds);
   static bool is_for_this_thread(const Work& work);

@@ -4,9 +4,13 @@
 #include <gmock/gmock.h>
 
 #include <cstdint>
+#include <cstdlib>
+#include <functional>
+#include <optional>
 #include <vector>
 
 #include "tests/api/cluster.h"
+#include "tests/api/ranges.h"
 
 namespace niccolite::test {
 namespace {
@@ -295,6 +299,144 @@ TEST_F(BadInput, AfterFinalizeOnlyQueriesAndDestroyAreAllowed) {
   EXPECT_NCCL(ncclCommGetAsyncError(comm, &state));
   EXPECT_EQ(state, ncclSuccess);
   EXPECT_NCCL(ncclCommDestroy(comm));
+}
+
+// ---- buffers that overlap: an error where the user asks for it alone
+
+bool checks_are_asked() { return std::getenv("NCCL_CHECK_POINTERS") != nullptr; }
+
+/// Rank 1 of 3, and one allocation of its device for both buffers.
+class Overlaps : public testing::Test {
+ protected:
+  static constexpr size_t kBlock = 64;
+  static constexpr int kRanks = 3;
+
+  void SetUp() override {
+    if (!checks_are_asked()) GTEST_SKIP() << "runs with NCCL_CHECK_POINTERS=1, as api_test_checks";
+  }
+
+  struct Case {
+    const char* function;
+    size_t input_blocks, output_blocks;
+    std::optional<ptrdiff_t> in_place;  // how far the output lies behind the input
+    std::function<ncclResult_t(const void* input, void* output, int rank)> call;
+  };
+  std::vector<Case> cases() {
+    const auto comm = [this](int rank) { return cluster_.comm(rank); };
+    const auto stream = [this](int rank) { return cluster_.stream(rank); };
+    constexpr auto kOwn = static_cast<ptrdiff_t>(kBlock);  // rank 1's, of several
+    return {
+        {"ncclAllReduce", 1, 1, 0,
+         [=](const void* in, void* out, int rank) {
+           return ncclAllReduce(in, out, kBlock, ncclInt8, ncclSum, comm(rank), stream(rank));
+         }},
+        {"ncclReduce", 1, 1, 0,
+         [=](const void* in, void* out, int rank) {
+           return ncclReduce(in, out, kBlock, ncclInt8, ncclSum, 1, comm(rank), stream(rank));
+         }},
+        {"ncclBroadcast", 1, 1, 0,
+         [=](const void* in, void* out, int rank) {
+           return ncclBroadcast(in, out, kBlock, ncclInt8, 1, comm(rank), stream(rank));
+         }},
+        {"ncclAllGather", 1, kRanks, -kOwn,
+         [=](const void* in, void* out, int rank) {
+           return ncclAllGather(in, out, kBlock, ncclInt8, comm(rank), stream(rank));
+         }},
+        {"ncclReduceScatter", kRanks, 1, kOwn,
+         [=](const void* in, void* out, int rank) {
+           return ncclReduceScatter(in, out, kBlock, ncclInt8, ncclSum, comm(rank), stream(rank));
+         }},
+        {"ncclGather", 1, kRanks, -kOwn,
+         [=](const void* in, void* out, int rank) {
+           return ncclGather(in, out, kBlock, ncclInt8, 1, comm(rank), stream(rank));
+         }},
+        {"ncclScatter", kRanks, 1, kOwn,
+         [=](const void* in, void* out, int rank) {
+           return ncclScatter(in, out, kBlock, ncclInt8, 1, comm(rank), stream(rank));
+         }},
+        {"ncclAlltoAll", kRanks, kRanks, std::nullopt,
+         [=](const void* in, void* out, int rank) {
+           return ncclAlltoAll(in, out, kBlock, ncclInt8, comm(rank), stream(rank));
+         }},
+    };
+  }
+
+  Cluster cluster_{kRanks};
+  DeviceBuffer memory_{1, 16 * kBlock};
+  // The other ranks take part where the call is right.
+  DeviceBuffer of_0_{0, 16 * kBlock}, of_2_{2, 16 * kBlock};
+};
+
+TEST_F(Overlaps, AreRefusedInEveryPlaceButInPlace) {
+  for (const Case& each : cases()) {
+    SCOPED_TRACE(each.function);
+    unsigned char* const input = memory_.data() + 8 * kBlock;
+    const auto begin = -static_cast<ptrdiff_t>(each.output_blocks * kBlock);
+    const auto end = static_cast<ptrdiff_t>(each.input_blocks * kBlock);
+    for (ptrdiff_t distance = begin; distance <= end; ++distance) {
+      // Alone in a group that another error ends: nobody has to take part.
+      EXPECT_NCCL(ncclGroupStart());
+      const ncclResult_t called = each.call(input, input + distance, 1);
+      const std::string error = called == ncclSuccess ? "" : last_error();
+      if (called == ncclSuccess) {
+        EXPECT_EQ(each.call(nullptr, nullptr, 1), ncclInvalidArgument);
+      }
+      EXPECT_EQ(ncclGroupEnd(), ncclInvalidArgument);
+      const bool is_right = distance == begin || distance == end || distance == each.in_place;
+      EXPECT_EQ(called == ncclSuccess, is_right) << distance << ": " << error;
+      if (is_right) continue;
+      EXPECT_THAT(
+          error,
+          AllOf(HasSubstr(each.function),
+                HasSubstr("sendbuff " + range_of(input, each.input_blocks * kBlock)),
+                HasSubstr("recvbuff " + range_of(input + distance, each.output_blocks * kBlock)),
+                HasSubstr("of rank 1 overlap: use memory that does not"),
+                HasSubstr(each.in_place ? "or the form in place, where" : "no form in place")));
+    }
+  }
+}
+
+TEST_F(Overlaps, InPlaceAreCarriedOut) {
+  for (const Case& each : cases()) {
+    if (!each.in_place) continue;
+    SCOPED_TRACE(each.function);
+    EXPECT_NCCL(ncclGroupStart());
+    EXPECT_NCCL(
+        each.call(memory_.data() + 8 * kBlock, memory_.data() + 8 * kBlock + *each.in_place, 1));
+    EXPECT_NCCL(each.call(of_0_.data(), of_0_.data() + 8 * kBlock, 0));
+    EXPECT_NCCL(each.call(of_2_.data(), of_2_.data() + 8 * kBlock, 2));
+    EXPECT_NCCL(ncclGroupEnd());
+    cluster_.synchronize();
+  }
+}
+
+// A rank may pass anything for a buffer that it does not use.
+TEST_F(Overlaps, OfBuffersThatARankDoesNotUseAreNone) {
+  unsigned char* const own = memory_.data();
+  EXPECT_NCCL(ncclGroupStart());
+  EXPECT_NCCL(
+      ncclBroadcast(own + 1, own, kBlock, ncclInt8, 0, cluster_.comm(1), cluster_.stream(1)));
+  EXPECT_NCCL(ncclGather(own, own + 1, kBlock, ncclInt8, 0, cluster_.comm(1), cluster_.stream(1)));
+  EXPECT_NCCL(ncclScatter(own + 1, own, kBlock, ncclInt8, 0, cluster_.comm(1), cluster_.stream(1)));
+  EXPECT_EQ(
+      ncclAllReduce(nullptr, own, kBlock, ncclInt8, ncclSum, cluster_.comm(1), cluster_.stream(1)),
+      ncclInvalidArgument);  // which ends the group
+  EXPECT_EQ(ncclGroupEnd(), ncclInvalidArgument);
+}
+
+// As nccl-tests do it.
+TEST_F(BadInput, AnAllToAllInPlaceIsCarriedOutUnlessChecksAreAsked) {
+  DeviceBuffer other(1, 64);
+  EXPECT_NCCL(ncclGroupStart());
+  const ncclResult_t called = ncclAlltoAll(buffer_.data(), buffer_.data(), 32, ncclInt8,
+                                           cluster_.comm(0), cluster_.stream(0));
+  EXPECT_EQ(called, checks_are_asked() ? ncclInvalidArgument : ncclSuccess);
+  EXPECT_EQ(
+      ncclAlltoAll(other.data(), other.data(), 32, ncclInt8, cluster_.comm(1), cluster_.stream(1)),
+      called);
+  EXPECT_EQ(ncclGroupEnd(), called);
+  cluster_.synchronize();
+  expect_still_works();
 }
 
 }  // namespace

@@ -1,8 +1,12 @@
 // Groups: any pattern of messages, mixtures with collectives, several streams, several
 // communicators, errors inside, simulation.
 
+#include <gmock/gmock.h>
+
+#include <cstdlib>
 #include <thread>
 
+#include "tests/api/ranges.h"
 #include "tests/api/trial.h"
 #include "tests/api/working.h"
 
@@ -97,7 +101,7 @@ TEST(Messages, ToTheOwnRankNeedBothEndsInOneGroup) {
             ncclInvalidUsage);
   EXPECT_NCCL(ncclGroupStart());
   EXPECT_NCCL(ncclSend(buffer.data(), 4, ncclFloat, 0, cluster.comm(0), cluster.stream(0)));
-  EXPECT_NCCL(ncclRecv(buffer.data(), 5, ncclFloat, 0, cluster.comm(0), cluster.stream(0)));
+  EXPECT_NCCL(ncclRecv(buffer.data() + 16, 5, ncclFloat, 0, cluster.comm(0), cluster.stream(0)));
   EXPECT_EQ(ncclGroupEnd(), ncclInvalidUsage);
   EXPECT_NE(std::string(ncclGetLastError(nullptr)).find("16 bytes"), std::string::npos);
   EXPECT_TRUE(buffer.guards_are_intact());
@@ -398,6 +402,95 @@ TEST(Simulation, OfNothingAndOfBadArgumentsIsDefined) {
   ASSERT_NCCL(ncclGroupStart());
   EXPECT_EQ(ncclGroupSimulateEnd(&info), ncclInvalidArgument);
   EXPECT_EQ(ncclGroupEnd(), ncclInvalidUsage) << "a group is still open";
+}
+
+// ---- messages whose buffers overlap: an error where the user asks for it alone
+
+class OverlapsOfMessages : public testing::Test {
+ protected:
+  static constexpr size_t kBytes = 100;
+  void SetUp() override {
+    if (std::getenv("NCCL_CHECK_POINTERS") == nullptr)
+      GTEST_SKIP() << "runs with NCCL_CHECK_POINTERS=1, as api_test_checks";
+  }
+
+  enum class Is { Send, Receive };
+  struct Message {
+    Is is;
+    size_t offset;
+    size_t bytes = kBytes;
+    int peer = 1;
+  };
+  /// Rank 0's share of a group; rank 1 has the other ends.
+  ncclResult_t run(const std::vector<Message>& messages) {
+    EXPECT_NCCL(ncclGroupStart());
+    size_t apart = 0;  // rank 1 has places of its own
+    for (const Message& each : messages) {
+      unsigned char* const own = memory_.data() + each.offset;
+      for (const int rank : {0, 1}) {
+        if (rank == 1 && each.peer == 0) continue;
+        const bool sends = (each.is == Is::Send) == (rank == 0);
+        unsigned char* const buffer = rank == 0 ? own : other_.data() + apart;
+        const int peer = rank == 0 ? each.peer : 0;
+        EXPECT_NCCL(sends ? ncclSend(buffer, each.bytes, ncclUint8, peer, cluster_.comm(rank),
+                                     cluster_.stream(rank))
+                          : ncclRecv(buffer, each.bytes, ncclUint8, peer, cluster_.comm(rank),
+                                     cluster_.stream(rank)));
+      }
+      apart += each.bytes;
+    }
+    const ncclResult_t ended = ncclGroupEnd();
+    cluster_.synchronize();
+    return ended;
+  }
+  std::string range(size_t offset, size_t bytes = kBytes) const {
+    return range_of(memory_.data() + offset, bytes);
+  }
+
+  Cluster cluster_{2};
+  DeviceBuffer memory_{0, 4096}, other_{1, 4096};
+};
+
+TEST_F(OverlapsOfMessages, AreRefusedOfTwoReceives) {
+  EXPECT_EQ(run({{Is::Receive, 0}, {Is::Receive, 500}, {Is::Receive, 599}}), ncclInvalidArgument);
+  EXPECT_THAT(ncclGetLastError(nullptr),
+              testing::AllOf(testing::HasSubstr("ncclGroupEnd"),
+                             testing::HasSubstr("recvbuff " + range(500) + " of rank 0, ncclRecv("),
+                             testing::HasSubstr("overlaps recvbuff " + range(599) + " of rank 0"),
+                             testing::HasSubstr("use memory that does not overlap")));
+  EXPECT_NCCL(run({{Is::Receive, 0}, {Is::Receive, 500}, {Is::Receive, 600}}));
+}
+
+TEST_F(OverlapsOfMessages, AreRefusedOfASendAndAReceive) {
+  for (const bool sends_first : {true, false}) {
+    const Is first = sends_first ? Is::Send : Is::Receive;
+    const Is second = sends_first ? Is::Receive : Is::Send;
+    EXPECT_EQ(run({{first, 99}, {second, 0}}), ncclInvalidArgument);
+    EXPECT_EQ(run({{first, 7}, {second, 7}}), ncclInvalidArgument);
+    EXPECT_NCCL(run({{first, 100}, {second, 0}}));
+  }
+}
+
+TEST_F(OverlapsOfMessages, AreFoundBehindLongerAndShorterOnes) {
+  // The long one reaches beyond others that begin after it.
+  EXPECT_EQ(run({{Is::Receive, 0, 1000}, {Is::Send, 2000}, {Is::Receive, 900, 50}}),
+            ncclInvalidArgument);
+  EXPECT_EQ(run({{Is::Send, 0, 1000}, {Is::Send, 10, 20}, {Is::Receive, 900, 50}}),
+            ncclInvalidArgument);
+}
+
+TEST_F(OverlapsOfMessages, OfSendsAreNone) {
+  EXPECT_NCCL(run({{Is::Send, 0}, {Is::Send, 50}, {Is::Send, 0}, {Is::Receive, 150}}));
+}
+
+TEST_F(OverlapsOfMessages, OfNoBytesAreNone) {
+  EXPECT_NCCL(run({{Is::Receive, 50, 0}, {Is::Receive, 0}}));
+}
+
+TEST_F(OverlapsOfMessages, OfGroupsOneAfterTheOtherAreNone) {
+  EXPECT_NCCL(run({{Is::Receive, 0}}));
+  EXPECT_NCCL(run({{Is::Send, 0}}));
+  EXPECT_NCCL(run({{Is::Receive, 0}}));
 }
 
 }  // namespace
