@@ -47,6 +47,7 @@ RankDump read_rank(const json& object, uint64_t time) {
                 .is_running = number_of<int>(object, "running") != 0,
                 .verdict = {},
                 .waits_in = {},
+                .blocked = text_of(object, "blocked"),
                 .events = {}};
   if (const auto verdict = object.find("verdict"); verdict != object.end()) {
     rank.verdict = text_of(*verdict, "text");

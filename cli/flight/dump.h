@@ -41,6 +41,7 @@ struct RankDump {
   std::string waits_in;  // the call; empty: it does not wait, or nobody knows in what
   int waits_for = -1;
   uint64_t waited = 0;        // milliseconds
+  std::string blocked;        // the call that waits for another thread's; empty: none
   std::vector<Event> events;  // oldest first
 };
 

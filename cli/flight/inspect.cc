@@ -24,6 +24,7 @@ std::string describe(const RankDump& rank) {
   if (rank.waits_for >= 0)
     text = fmt::format("has waited {:.1f} s for rank {}{}", static_cast<double>(rank.waited) / 1000,
                        rank.waits_for, rank.waits_in.empty() ? "" : " in " + rank.waits_in);
+  if (!rank.blocked.empty()) text = fmt::format("is in {}; {}", rank.blocked, text);
   if (rank.state != "ready") text = rank.state + "; " + text;
   return text;
 }

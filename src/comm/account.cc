@@ -1,6 +1,7 @@
 #include "comm/account.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "executor/numeric.h"
 
@@ -12,6 +13,7 @@ using std::chrono::milliseconds;
 constexpr uint32_t kMostCalls = 2 * CallLog::kKept;
 constexpr size_t kCallBytes = 46;
 constexpr size_t kStuckBytes = 46;
+constexpr size_t kMostName = 64;  // of a function
 // Ages beyond what any process lives are those of a sender that does not speak our language.
 constexpr uint64_t kMostAge = uint64_t{1} << 40;
 
@@ -137,6 +139,21 @@ Stuck read_stuck(Reader& reader) {
   return stuck;
 }
 
+std::string Blocked::describe() const {
+  return fmt::format("{}, which waits for another thread's {} on this communicator", function,
+                     holder.empty() ? "call" : holder);
+}
+
+void write(Writer& writer, const Blocked& blocked) {
+  writer.text(blocked.function);
+  writer.text(blocked.holder);
+}
+
+Blocked read_blocked(Reader& reader) {
+  std::string function = reader.text(kMostName);
+  return {.function = std::move(function), .holder = reader.text(kMostName)};
+}
+
 Bytes Account::encode() const {
   Writer writer;
   write(writer, log.collectives);
@@ -155,6 +172,8 @@ Bytes Account::encode() const {
   writer.u8(progress.is_running ? 1 : 0);
   writer.u8(network ? 1 : 0);
   if (network) write(writer, *network);
+  writer.u8(blocked ? 1 : 0);
+  if (blocked) write(writer, *blocked);
   writer.u64(static_cast<uint64_t>(awake.count()));
   return std::move(writer).take();
 }
@@ -177,6 +196,7 @@ Result<Account> Account::decode(std::span<const std::byte> bytes, int rank) {
   account.progress.begun = reader.u64();
   account.progress.is_running = reader.u8() != 0;
   if (reader.u8() != 0) account.network = transport::read_network_state(reader);
+  if (reader.u8() != 0) account.blocked = read_blocked(reader);
   account.awake = milliseconds(std::min(reader.u64(), kMostAge));
   TRY(reader.finish().with_context("rank {}", rank));
   return account;

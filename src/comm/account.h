@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/wire.h"
@@ -56,6 +57,16 @@ struct Hold {
   std::vector<Stuck> chain;
 };
 
+/// A call that has not begun, since another thread's call has the communicator. It is not in the
+/// log.
+struct Blocked {
+  std::string function;  // "ncclAllReduce"
+  std::string holder;    // the other thread's, where it is one in which ranks wait for each other
+
+  /// "ncclAllReduce, which waits for another thread's ncclCommSplit on this communicator".
+  std::string describe() const;
+};
+
 struct Account {
   int rank = -1;
   CallLog::Content log;            // sends and receives: with the rank that asks
@@ -68,6 +79,7 @@ struct Account {
   observe::Recorder::Progress progress{};
   /// How its ways to other machines do; none: it has none.
   std::optional<transport::NetworkState> network{};
+  std::optional<Blocked> blocked{};
   /// Its process has run for so long since it was last held up (stopped, or without a core).
   std::chrono::milliseconds awake{0};
 
@@ -82,6 +94,8 @@ struct Account {
 
 void write(Writer& writer, const LoggedCall& logged);
 LoggedCall read_logged_call(Reader& reader);
+void write(Writer& writer, const Blocked& blocked);
+Blocked read_blocked(Reader& reader);
 void write(Writer& writer, const Stuck& stuck);
 Stuck read_stuck(Reader& reader);
 

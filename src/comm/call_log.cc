@@ -154,6 +154,25 @@ std::optional<CallLog::HostCall> CallLog::host_call() const {
   return host_call_;
 }
 
+CallLog::BlockedScope::BlockedScope(CallLog* log, const char* function,
+                                    Deadline::Clock::time_point since)
+    : log_(log) {
+  if (log_ == nullptr) return;
+  std::lock_guard lock(log_->mutex_);
+  place_ = log_->blocked_calls_.insert(log_->blocked_calls_.end(), {function, since});
+}
+
+CallLog::BlockedScope::~BlockedScope() {
+  if (log_ == nullptr) return;
+  std::lock_guard lock(log_->mutex_);
+  log_->blocked_calls_.erase(place_);
+}
+
+std::optional<CallLog::BlockedCall> CallLog::blocked_call() const {
+  std::lock_guard lock(mutex_);
+  return blocked_calls_.empty() ? std::nullopt : std::optional(blocked_calls_.front());
+}
+
 uint64_t CallLog::host_calls() const {
   std::lock_guard lock(mutex_);
   return host_calls_;

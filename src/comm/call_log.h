@@ -14,6 +14,7 @@
 #include <atomic>
 #include <bitset>
 #include <cstdint>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -115,6 +116,25 @@ class CallLog {
                  Deadline::Clock::time_point since = Deadline::Clock::now());
   };
   std::optional<HostCall> host_call() const EXCLUDES(mutex_);
+  /// A call that has not begun, since another thread's call has the communicator.
+  struct BlockedCall {
+    const char* function = nullptr;  // "ncclAllReduce"
+    Deadline::Clock::time_point since{};
+  };
+  /// There is such a call as long as this lives. None of a null log.
+  class BlockedScope {
+   public:
+    BlockedScope(CallLog* log, const char* function,
+                 Deadline::Clock::time_point since = Deadline::Clock::now());
+    ~BlockedScope();
+    BlockedScope(const BlockedScope&) = delete;
+
+   private:
+    CallLog* const log_;
+    std::list<BlockedCall>::iterator place_;
+  };
+  /// The one that has waited for longest.
+  std::optional<BlockedCall> blocked_call() const EXCLUDES(mutex_);
   /// Those that all ranks make so far, the one under way included.
   uint64_t host_calls() const EXCLUDES(mutex_);
   /// Was a call with this tag ever launched together with others?
@@ -141,6 +161,7 @@ class CallLog {
   std::array<uint64_t, schedule::kCollectives> counts_ GUARDED_BY(mutex_){};
   std::vector<std::array<Numbers, 2>> messages_ GUARDED_BY(mutex_);  // by peer; receives, sends
   std::optional<HostCall> host_call_ GUARDED_BY(mutex_);
+  std::list<BlockedCall> blocked_calls_ GUARDED_BY(mutex_);  // the first one is the oldest
   uint64_t host_calls_ GUARDED_BY(mutex_) = 0;
   uint64_t connects_ GUARDED_BY(mutex_) = 0;
   std::unique_ptr<std::bitset<65536>> joined_ GUARDED_BY(mutex_);  // by tag; null: none

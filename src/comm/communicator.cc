@@ -76,8 +76,14 @@ int Communicator::nvml_device() const {
   return topology::nvml_index(info.value().bus_id).value_or(device());
 }
 
+void Communicator::await_use(const char* function) {
+  const std::shared_ptr<CallLog> log = shared_log();
+  const CallLog::BlockedScope blocked(log.get(), function);
+  in_use_.lock();
+}
+
 Status Communicator::run(const Task& task) {
-  std::lock_guard in_use(in_use_);
+  const InUse in_use = use(task.call);
   TRY(check_operable());
   Status status = operations_->run(task, kConnectTime);
   if (!status.is_ok()) [[unlikely]]
@@ -86,38 +92,38 @@ Status Communicator::run(const Task& task) {
 }
 
 Status Communicator::run(const OneSidedCall& call) {
-  std::lock_guard in_use(in_use_);
+  const InUse in_use = use(call.is_wait() ? "ncclWaitSignal" : "ncclPutSignal");
   TRY(check_operable());
   TRY(check_reach(call));
   return first_cause(one_sided_->run(call, Deadline::after(kConnectTime)));
 }
 
 Result<bool> Communicator::run_known(std::span<Task> tasks) {
-  std::lock_guard in_use(in_use_);
+  const InUse in_use = use(tasks.front().call);
   TRY(check_operable());
   return operations_->run_known(tasks);
 }
 
 Result<std::vector<Ready>> Communicator::prepare(std::span<Task> tasks) {
-  std::lock_guard in_use(in_use_);
+  const InUse in_use = use(tasks.front().call);
   TRY(check_operable());
   return operations_->prepare(tasks);
 }
 
 Status Communicator::connect(std::span<Ready> launches) {
-  std::lock_guard in_use(in_use_);
+  const InUse in_use = launches.empty() ? use("ncclGroupEnd") : use(launches[0].calls.front());
   TRY(check_operable());
   return first_cause(operations_->connect(launches, Deadline::after(kConnectTime)));
 }
 
 Status Communicator::launch(const Ready& ready) {
-  std::lock_guard in_use(in_use_);
+  const InUse in_use = use(ready.calls.front());
   TRY(check_operable());
   return operations_->launch(ready);
 }
 
 Result<double> Communicator::predict(std::span<const Task> tasks) {
-  std::lock_guard in_use(in_use_);
+  const InUse in_use = use("ncclGroupSimulateEnd");
   TRY(check_operable());
   return operations_->predict(tasks);
 }
@@ -158,7 +164,7 @@ Status Communicator::deregister_range(void* handle) {
 }
 
 Result<const void*> Communicator::register_window(void* user, size_t bytes, int flags) {
-  std::lock_guard in_use(in_use_);
+  const InUse in_use = use("ncclCommWindowRegister");
   if (is_over()) return gone();
   const CallLog::HostCallScope in_call(log_.get(), "ncclCommWindowRegister");
   Result<const void*> handle = windows_->add(user, bytes, flags);

@@ -254,6 +254,20 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   // What each call does before anything else (communicator.cc).
   Status revoked() const;
   Status gone() const;
+  /// One thread uses the communicator at a time: takes in_use_ for a call of the API. While another
+  /// thread's call has it, this rank's account says so.
+  using InUse = std::unique_lock<ExclusiveUse>;
+  [[nodiscard]] InUse use(const char* function) {
+    if (!in_use_.try_lock()) [[unlikely]]
+      await_use(function);
+    return {in_use_, std::adopt_lock};
+  }
+  [[nodiscard]] InUse use(const Call& call) {
+    if (!in_use_.try_lock()) [[unlikely]]
+      await_use(function_of(call));
+    return {in_use_, std::adopt_lock};
+  }
+  void await_use(const char* function);
   /// It was never ready, or end() is done, and graphs alone use its parts. Holds in_use_.
   bool is_over() const { return operations_ == nullptr || has_ended_; }
   /// Operations can be queued: the communicator was neither ended nor suspended. Holds in_use_.
@@ -355,6 +369,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status first_cause(Status status);
   Status compare_before_leaving();
   Status with_id(const Status& status) const;
+  InUse use_to_end();
   Status give_back();
   void hand_over();
   void network_failed(Status why);
@@ -378,7 +393,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   // The first error of background work since the last of these shrinks.
   Status background_failure_ GUARDED_BY(failure_mutex_);
 
-  // Held by the thread that is inside a call that waits or queues work; end() waits for it.
+  // Held by the thread that is inside a call that waits or queues work (use()); end() waits for it.
   ExclusiveUse in_use_;
   std::mutex background_mutex_;
   std::shared_ptr<Thread> background_

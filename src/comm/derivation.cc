@@ -128,7 +128,7 @@ Bytes Communicator::encode_wish(const SplitWish& wish, const Status& refusal,
 }
 
 Result<std::shared_ptr<Communicator>> Communicator::split(const SplitWish& wish) {
-  std::lock_guard in_use(in_use_);
+  const InUse in_use = use("ncclCommSplit");
   if (is_over()) return gone();
   const Bytes mine = encode_wish(wish, wish.refusal, nullptr);
   const CallLog::HostCallScope in_call(log_.get(), "ncclCommSplit");
@@ -191,7 +191,7 @@ Result<std::shared_ptr<Communicator>> Communicator::shrink(const std::vector<int
   // The others hear of operations that do not end, as of bad arguments: they wait for this rank.
   Status refusal = interrupts ? interrupt() : Status();
   if (!wish.refusal.is_ok()) refusal = wish.refusal.copy();
-  std::lock_guard in_use(in_use_);
+  const InUse in_use = use("ncclCommShrink");
   if (member_ == nullptr || is_over()) return refusal.is_ok() ? gone() : std::move(refusal);
   const Deadline deadline = time_for_all_ranks();
   Child child{.hash = 0,
@@ -272,7 +272,7 @@ void Communicator::end_unborn(Communicator& child, const Status& why) const {
 
 Status Communicator::start_as_child(const Child& child, Communicator& parent,
                                     std::unique_ptr<bootstrap::Member> member) {
-  std::lock_guard in_use(in_use_);
+  const InUse in_use = use(child.function);
   member_ = std::move(member);
   LOG(Info, Init, "{} {} parent {} commId 0x{:x} - Init START", child.function, describe(),
       static_cast<const void*>(&parent), id_hash_);
@@ -320,7 +320,7 @@ Status Communicator::revoke() { return interrupt(); }
 Status Communicator::interrupt() {
   is_revoked_.store(true, std::memory_order_release);  // pairs with is_revoked()
   control_.tell(executor::Command::End);
-  std::lock_guard in_use(in_use_);
+  const InUse in_use = use("ncclCommRevoke");
   return end_work();
 }
 
@@ -330,7 +330,7 @@ Result<bootstrap::UniqueId> Communicator::invite() {
         "NCCL_COMM_ID is set, which names one meeting point for all communicators: newcomers need "
         "one "
         "of their own");
-  std::lock_guard in_use(in_use_);
+  const InUse in_use = use("ncclCommGrow");
   if (is_over()) return gone();
   const bootstrap::UniqueId id = TRY(bootstrap::create_unique_id());
   Writer writer;

@@ -25,6 +25,7 @@ class ExclusiveUse {
     std::unique_lock lock(mutex_);
     while (!take_awaited()) free_.wait(lock);
   }
+  bool try_lock() { return take_free(); }
   /// False when it was not free before the deadline.
   bool lock_until(const Deadline& deadline) {
     if (take_free()) return true;

@@ -102,7 +102,7 @@ MessageAgreement::Kinds kinds_of_messages(int rank, const bootstrap::Member& mem
 
 Status Communicator::initialize() {
   const log::ScopedDevice speaks_for(device());
-  std::lock_guard in_use(in_use_);
+  const InUse in_use = use(identity_.function);
   Status status;
   {
     const Meeting meeting = std::exchange(meeting_, {});

@@ -31,6 +31,7 @@ constexpr seconds kKnotTime{
 constexpr seconds kUntilNamed{2};
 
 std::string last_call_of(const Account& account) {
+  if (account.blocked) return "which is in " + account.blocked->describe();
   if (account.log.calls.empty()) return "which has called nothing yet";
   const LoggedCall& last = account.log.calls.back();
   std::string text = "whose last call was " + describe(last.call);
@@ -85,6 +86,7 @@ void Watch::examine_host_call() {
       verdict.rank = peer;
       const std::vector<LoggedCall>& calls = theirs.value().log.calls;
       if (!calls.empty()) verdict.last = calls.back();
+      verdict.say_blocked(theirs.value());
     }
   }
   const std::optional<CallLog::HostCall> now = log_.host_call();

@@ -91,6 +91,7 @@ void describe_snapshot(observe::Json& json, const SnapshotOf& of, const CallLog&
       describe_call(json, logged->call, logged->number);
     json.end_object();
   }
+  if (account.blocked) json.text("blocked", account.blocked->describe());
   if (const std::optional<Verdict> verdict = watch.last_verdict()) {
     json.begin_object("verdict").number("rank", verdict->rank);
     json.text("text", verdict->describe(of.communicator, of.describe(verdict->rank)));

@@ -10,7 +10,7 @@
 namespace niccolite::comm {
 
 Communicator::MemoryUse Communicator::memory_use() {
-  std::lock_guard in_use(in_use_);
+  const InUse in_use = use("ncclCommMemStats");
   return {.suspendable = (endpoint_ == nullptr ? 0 : endpoint_->allocated_bytes()) +
                          (operations_ == nullptr ? 0 : operations_->scratch().bytes()),
           .others = (one_sided_ == nullptr ? 0 : one_sided_->allocated_bytes()) +
@@ -39,7 +39,7 @@ Status Communicator::agree(const Status& mine) {
 }
 
 Status Communicator::suspend() {
-  std::lock_guard in_use(in_use_);
+  const InUse in_use = use("ncclCommSuspend");
   if (is_over()) return gone();
   const CallLog::HostCallScope in_call(log_.get(), "ncclCommSuspend");
   Status mine;
@@ -59,7 +59,7 @@ Status Communicator::suspend() {
 }
 
 Status Communicator::resume() {
-  std::lock_guard in_use(in_use_);
+  const InUse in_use = use("ncclCommResume");
   if (is_over()) return gone();
   const CallLog::HostCallScope in_call(log_.get(), "ncclCommResume");
   TRY(agree(is_suspended_ ? Status() : Status::invalid_usage("the communicator is not suspended")));

@@ -215,7 +215,7 @@ Status Communicator::compare_before_leaving() {
 
 Status Communicator::finalize() {
   const log::ScopedDevice speaks_for(device());
-  std::lock_guard in_use(in_use_);
+  const InUse in_use = use("ncclCommFinalize");
   TRY(await_work("ncclCommFinalize"));
   if (!abort_.raised()) TRY(compare_before_leaving());
   // Ready when it blocks its caller, InProgress when it works in the background.
@@ -223,6 +223,14 @@ Status Communicator::finalize() {
                            change_state(State::InProgress, State::Finalized)))
     return {};
   return has_outlived_failure() ? Status() : gone();
+}
+
+// Not for ever: a thread may be inside a call that an abort does not end.
+Communicator::InUse Communicator::use_to_end() {
+  const std::shared_ptr<CallLog> log = shared_log();
+  const CallLog::BlockedScope blocked(log.get(), "ncclCommDestroy");
+  const bool is_ours = in_use_.lock_until(Deadline::after(kAbortTime + kAbortTime));
+  return is_ours ? InUse(in_use_, std::adopt_lock) : InUse();
 }
 
 Status Communicator::end() {
@@ -234,8 +242,7 @@ Status Communicator::end() {
   }
   background.reset();  // joins: what it did has settled, or the abort ends its waits
   Status status = Status::internal("another thread is still inside a call on this communicator");
-  if (in_use_.lock_until(Deadline::after(kAbortTime + kAbortTime))) {
-    const std::unique_lock in_use(in_use_, std::adopt_lock);
+  if (const InUse in_use = use_to_end(); in_use.owns_lock()) {
     status = has_ended_ ? Status() : give_back();
     has_ended_ = true;
   }

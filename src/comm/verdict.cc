@@ -109,6 +109,11 @@ std::string reason(const Verdict& verdict) {
       return reason(*verdict.link);
     case Cause::Proxy:
       return reason(*verdict.proxy);
+    case Cause::Blocked:
+      return fmt::format(
+          "is in {}: one thread uses a communicator at a time. Let all ranks make its calls in one "
+          "order, or give each thread a communicator of its own (ncclCommSplit)",
+          verdict.blocked->describe());
   }
   return "";
 }
@@ -121,6 +126,7 @@ bool is_fault(Cause cause) {
     case Cause::NotBegun:
     case Cause::Late:
     case Cause::HeldUp:
+    case Cause::Blocked:
       return false;
     case Cause::Stopped:
     case Cause::DoesNotAnswer:
@@ -148,6 +154,12 @@ std::string Verdict::describe(uint64_t communicator, const std::string& process)
                      name(*this), whose, rank, process, reason(*this));
 }
 
+void Verdict::say_blocked(const Account& culprit) {
+  if (!culprit.blocked) return;
+  cause = Cause::Blocked;
+  blocked = culprit.blocked;
+}
+
 Bytes Verdict::encode() const {
   Writer writer;
   writer.u8(static_cast<uint8_t>(cause));
@@ -163,6 +175,8 @@ Bytes Verdict::encode() const {
   if (link) write(writer, *link);
   writer.u8(proxy ? 1 : 0);
   if (proxy) write(writer, *proxy);
+  writer.u8(blocked ? 1 : 0);
+  if (blocked) write(writer, *blocked);
   return std::move(writer).take();
 }
 
@@ -170,7 +184,7 @@ Result<Verdict> Verdict::decode(std::span<const std::byte> bytes, int nranks) {
   Reader reader(bytes, "a verdict");
   Verdict verdict;
   const uint8_t cause = reader.u8();
-  if (cause > static_cast<uint8_t>(Cause::Proxy)) reader.reject("an unknown cause");
+  if (cause > static_cast<uint8_t>(Cause::Blocked)) reader.reject("an unknown cause");
   verdict.cause = static_cast<Cause>(cause);
   verdict.rank = reader.i32();
   verdict.waiting = reader.i32();
@@ -185,6 +199,9 @@ Result<Verdict> Verdict::decode(std::span<const std::byte> bytes, int nranks) {
     reader.reject("a holder where none holds");
   if (reader.u8() != 0) verdict.link = transport::read_traffic(reader);
   if (reader.u8() != 0) verdict.proxy = transport::read_proxy_thread(reader);
+  if (reader.u8() != 0) verdict.blocked = read_blocked(reader);
+  if (verdict.blocked.has_value() != (verdict.cause == Cause::Blocked))
+    reader.reject("a call that is blocked where none is");
   if (verdict.link.has_value() != (verdict.cause == Cause::Link) ||
       verdict.proxy.has_value() != (verdict.cause == Cause::Proxy))
     reader.reject("a link or a proxy that is not the cause, or a cause without it");
@@ -212,6 +229,7 @@ std::optional<Verdict> judge_late(const Account& waiting, const Account& late) {
   }
   switch (has_made_end_of(*operation, waiting, late)) {
     case Made::No:
+      verdict.say_blocked(late);
       break;
     case Made::NotKnown:
       // It may have ended what it is waited for in.

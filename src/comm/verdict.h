@@ -21,7 +21,8 @@ enum class Cause : uint8_t {
   Stopped,        // its process does not run: SIGSTOP, a debugger
   DoesNotAnswer,  // its process hangs, or its machine or the network is gone
   Link,           // nothing that it sends to one rank of another machine is acknowledged
-  Proxy           // its thread that carries data to other machines does not come round
+  Proxy,          // its thread that carries data to other machines does not come round
+  Blocked         // as NotCalled: a call of it waits for another thread's call
 };
 
 /// A fault, and not merely somebody who is late.
@@ -39,6 +40,7 @@ struct Verdict {
   std::optional<Stuck> holder;                    // HeldUp: the operation that its stream waits in
   std::optional<transport::Traffic> link{};       // Link: with link->peer, as the culprit has it
   std::optional<transport::ProxyThread> proxy{};  // Proxy: the thread
+  std::optional<comm::Blocked> blocked{};         // Blocked: the call
 
   /// Are both of one operation?
   bool is_of_same_operation_as(const Verdict& other) const;
@@ -47,6 +49,9 @@ struct Verdict {
   /// Names communicator, operation, rank and process, what it did last, and what can be done.
   /// `process` is the culprit's, as in "process 4711 on host a12".
   std::string describe(uint64_t communicator, const std::string& process) const;
+
+  /// `culprit` has not called: names a call of it that is blocked, if there is one.
+  void say_blocked(const Account& culprit);
 
   Bytes encode() const;
   /// Of a communicator of `nranks` ranks.

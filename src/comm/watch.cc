@@ -187,6 +187,10 @@ Account Watch::own_account(int asker, const std::optional<Wait>& wait) const {
   account.host_calls = log_.host_calls();
   const std::optional<CallLog::HostCall> host_call = log_.host_call();
   account.connects = host_call && host_call->connects;
+  // Threads that take turns wait for each other, too, for moments.
+  if (const auto call = log_.blocked_call(); call && now - call->since >= kBlocked)
+    account.blocked = {.function = call->function,
+                       .holder = host_call ? host_call->function : std::string()};
   account.progress = log_.recorder()->progress();
   if (hooks_.network != nullptr) account.network = hooks_.network();
   if (hooks_.awake_since != nullptr)

@@ -99,6 +99,8 @@ class Watch {
       800};  // so that a verdict comes within two seconds
   // A wait that goes on is reported every second at least.
   static constexpr std::chrono::milliseconds kFresh{1500};
+  /// A call that has waited for another thread's for so long is told of.
+  static constexpr std::chrono::milliseconds kBlocked{500};
 
   struct Wait {
     executor::ReportKind kind = executor::ReportKind::Waiting;

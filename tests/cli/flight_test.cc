@@ -104,6 +104,15 @@ TEST_F(FlightTest, FollowsAWaitToTheOneWhoWaitsForNobody) {
               HasSubstr("last call ncclAllReduce(count 1, float, sum), done"));
 }
 
+TEST_F(FlightTest, TellsACallThatWaitsForThatOfAnotherThread) {
+  json blocked = make_rank(1, 0, {});
+  blocked["blocked"] = "ncclAllReduce, which waits for another thread's ncclCommSplit";
+  write("0.json", {make_waiting(0, 1)});
+  write("1.json", {blocked});
+  EXPECT_THAT(only_finding().lines[1].does,
+              HasSubstr("is in ncclAllReduce, which waits for another thread's ncclCommSplit"));
+}
+
 TEST_F(FlightTest, BelievesTheNewestVerdict) {
   json old = make_waiting(0, 1), fresh = make_waiting(2, 1);
   old["verdict"] = {{"rank", 2}, {"text", "old"}};

@@ -115,7 +115,8 @@ Account account_of_everything() {
                              .most_age = std::chrono::milliseconds(3456),
                              .lasted = std::chrono::milliseconds(78900),
                              .is_joined = true},
-          .hold = std::nullopt};
+          .hold = std::nullopt,
+          .blocked = Blocked{.function = "ncclAllReduce", .holder = "ncclCommSplit"}};
 }
 
 Account account_with_hold(size_t length) {
@@ -153,6 +154,8 @@ TEST(Account, SurvivesTheWire) {
   EXPECT_EQ(got.wait->lasted.count(), 78900);
   EXPECT_EQ(got.wait->kind, executor::ReportKind::WaitingForCredit);
   EXPECT_TRUE(got.wait->is_joined);
+  ASSERT_TRUE(got.blocked.has_value());
+  EXPECT_EQ(got.blocked->describe(), sent.blocked->describe());
 }
 
 TEST(Account, SurvivesTheWireWithWhatHoldsItUp) {

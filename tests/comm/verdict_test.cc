@@ -99,6 +99,54 @@ TEST(Verdict, TellsARankThatHasCalledNothing) {
   EXPECT_THAT(common_verdict(world), HasSubstr("it has called nothing yet"));
 }
 
+TEST(Verdict, TellsACallThatWaitsForThatOfAnotherThread) {
+  World world(3);
+  for (int rank : {0, 1}) world.call(rank, all_reduce(2));
+  const auto since = world.devices().now;
+  const CallLog::HostCallScope holder(&world.of(2).log, "ncclCommWindowRegister", {}, since);
+  const CallLog::BlockedScope blocked(&world.of(2).log, "ncclAllReduce", since);
+  const CallLog::BlockedScope later(&world.of(2).log, "ncclBroadcast", since);
+  wait_for_rank_2(world, all_reduce(2), milliseconds(1100));
+  EXPECT_THAT(common_verdict(world),
+              AllOf(HasSubstr("ncclAllReduce(count 2, float, sum), collective #1, stands still: "
+                              "rank 2 (process 2) is in ncclAllReduce, which waits for another "
+                              "thread's ncclCommWindowRegister on this communicator: one thread"),
+                    testing::Not(HasSubstr("called nothing"))));
+}
+
+// It is not counted before it has the communicator.
+TEST(Verdict, TellsACallOfTheHostThatWaitsForThatOfAnotherThread) {
+  World world(2);
+  const auto since = world.devices().now;
+  const CallLog::HostCallScope of_0(&world.of(0).log, "ncclCommSplit", {}, since);
+  const CallLog::BlockedScope of_1(&world.of(1).log, "ncclCommSplit", since);
+  world.pass(milliseconds(1200));
+  EXPECT_THAT(common_verdict(world),
+              HasSubstr("ncclCommSplit stands still: rank 1 (process 1) is in ncclCommSplit, which "
+                        "waits for another thread's call on this communicator"));
+}
+
+TEST(Verdict, ForgetsACallThatWaitsNoMore) {
+  World world(3);
+  for (int rank : {0, 1}) world.call(rank, all_reduce(2));
+  {
+    const CallLog::BlockedScope blocked(&world.of(2).log, "ncclAllReduce", world.devices().now);
+    world.pass(milliseconds(600));
+  }
+  wait_for_rank_2(world, all_reduce(2));
+  EXPECT_THAT(common_verdict(world), HasSubstr("it has called nothing yet"));
+}
+
+// Threads that take turns wait for moments.
+TEST(Verdict, SaysNothingOfACallThatHasWaitedForAMoment) {
+  World world(3);
+  for (int rank : {0, 1}) world.call(rank, all_reduce(2));
+  const CallLog::BlockedScope blocked(&world.of(2).log, "ncclAllReduce",
+                                      world.devices().now + seconds(10));
+  wait_for_rank_2(world, all_reduce(2));
+  EXPECT_THAT(common_verdict(world), HasSubstr("it has called nothing yet"));
+}
+
 TEST(Verdict, TellsACallThatTheStreamHasNotComeTo) {
   World world(3);
   world.call_all(all_reduce(2));

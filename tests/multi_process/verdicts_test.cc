@@ -51,6 +51,34 @@ ROLE(stalled) {
   return 0;
 }
 
+// id nranks rank how: as "stalled", but before the second all-reduce rank 1 ("blocked") calls
+// ncclCommSplit on another thread, which no other rank does, and waits for a signal.
+ROLE(blocked) {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGUSR1);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  LocalRanks ranks(to_id(arguments[0]), std::stoi(arguments[1]), std::stoi(arguments[2]), 1);
+  if (!ranks.all_reduce(3000)) return 1;
+  constexpr size_t kCount = 2000;
+  float* buffer = nullptr;
+  REQUIRE_CUDA(cudaMalloc(&buffer, kCount * sizeof(float)));
+  std::thread splitting;
+  if (arguments[3] == "blocked") {
+    splitting = std::thread([&] {
+      ncclComm_t made = nullptr;
+      ncclCommSplit(ranks.comms[0], 0, 0, &made, nullptr);
+    });
+    int received = 0;
+    sigwait(&signals, &received);
+  }
+  REQUIRE_NCCL(
+      ncclAllReduce(buffer, buffer, kCount, ncclFloat, ncclSum, ranks.comms[0], ranks.streams[0]));
+  std::printf("STARTED\n");
+  std::this_thread::sleep_for(std::chrono::hours(1));
+  return 0;
+}
+
 struct Culprit {
   const char* how;
   bool is_stopped;
@@ -108,6 +136,25 @@ INSTANTIATE_TEST_SUITE_P(
       return instance.param.is_stopped ? std::string("StoppedProcess")
                                        : std::string(instance.param.how) + "Rank";
     });
+
+// Two threads with one communicator: the second one's call has not begun, but it is there.
+TEST(VerdictOfThreads, NamesTheCallThatWaitsForAnotherThreads) {
+  ncclUniqueId id;
+  ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+  std::vector<Process> processes;
+  for (int rank = 0; rank < 3; ++rank)
+    processes.emplace_back(
+        "blocked",
+        Arguments{to_text(id), "3", std::to_string(rank), rank == 1 ? "blocked" : "none"},
+        Process::Environment{{"NCCL_DEBUG", "INFO"}});
+  // Rank 1 is inside the call that no other rank makes.
+  ASSERT_TRUE(processes[1].wait_for_line("ncclCommSplit stands still")) << processes[1].output();
+  processes[1].kill(SIGUSR1);
+  for (Process& process : processes)
+    EXPECT_TRUE(process.wait_for_line(
+        "is in ncclAllReduce, which waits for another thread's ncclCommSplit on this communicator"))
+        << process.output();
+}
 
 size_t count_of(std::string_view part, std::string_view text) {
   size_t count = 0;
