@@ -1,8 +1,10 @@
 #include "base/process.h"
 
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
@@ -37,6 +39,11 @@ std::string stat_of(const std::string& path) {
   const size_t name_end = line.rfind(')');
   return name_end == std::string::npos || name_end + 2 >= line.size() ? ""
                                                                       : line.substr(name_end + 2);
+}
+
+// "" if it has ended and its parent knows, or if /proc hides it.
+std::string stat_of(const ProcessId& process) {
+  return stat_of(fmt::format("/proc/{}/stat", process.number));
 }
 
 // 0: `stat` is cut.
@@ -92,7 +99,7 @@ bool is_visible(const ProcessId& process, const ProcessId& from) {
 
 RunState run_state(const ProcessId& process) {
   if (!is_visible(process)) return RunState::Unknown;
-  const std::string stat = stat_of(fmt::format("/proc/{}/stat", process.number));
+  const std::string stat = stat_of(process);
   if (stat.empty() || start_of(stat) != process.started) return RunState::Unknown;
   switch (stat[0]) {
     case 'T':  // by a signal
@@ -104,6 +111,19 @@ RunState run_state(const ProcessId& process) {
     default:
       return RunState::Runs;
   }
+}
+
+ProcessEnd end_of(const ProcessId& process) {
+#ifdef SYS_pidfd_open
+  const auto number = static_cast<pid_t>(process.number);
+  if (!is_visible(process) || number == getpid()) return {};
+  Fd end(static_cast<int>(syscall(SYS_pidfd_open, number, 0)));
+  if (!end.valid()) return {.has_come = errno == ESRCH, .to_come = {}};
+  // Looked up after the number was opened: until then no other process can have got it.
+  if (start_of(stat_of(process)) == process.started)
+    return {.has_come = false, .to_come = std::move(end)};
+#endif
+  return {};
 }
 
 std::optional<ThreadTime> thread_time(int64_t number) {

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "base/fd.h"
 #include "base/wire.h"
 
 namespace niccolite {
@@ -39,6 +40,15 @@ bool is_visible(const ProcessId& process, const ProcessId& from);
 /// mounted in another PID namespace than this process's has strangers by the numbers of its peers;
 /// they started at other times.
 RunState run_state(const ProcessId& process);
+
+/// The end of another process.
+struct ProcessEnd {
+  bool has_come = false;
+  /// Readable once it comes. Invalid: it has come, or cannot be watched: the process is this one or
+  /// not visible, /proc hides it, or the kernel (before Linux 5.3) or a sandbox has no pidfd_open.
+  Fd to_come;
+};
+ProcessEnd end_of(const ProcessId& process);
 
 /// What /proc says of a thread of this process.
 struct ThreadTime {

@@ -15,6 +15,9 @@ namespace {
 constexpr size_t kReadBytes =
     64u << 10;  // per turn, so that one busy link does not starve the others
 
+// Between the end of a process and the arrival of what it had said.
+constexpr auto kLastWords = std::chrono::milliseconds(50);
+
 std::chrono::milliseconds look_interval() {
   return std::chrono::seconds(parameters::net_timeout()) / 10;
 }
@@ -110,6 +113,31 @@ Status Link::hear_last_words(Status broken) {
   return state_ == State::Closed ? Status() : std::move(broken);
 }
 
+void Link::end_with(const ProcessId& process) {
+  if (state_ == State::Closed || process_end_.valid() || last_words_ != 0) return;
+  ProcessEnd end = end_of(process);
+  if (end.has_come) return await_last_words();
+  if (!end.to_come.valid()) return;
+  Result<EventLoop::Id> watch = loop_.watch(end.to_come.get(), EPOLLIN, [this](uint32_t) {
+    loop_.change(end_watch_, 0);
+    await_last_words();
+  });
+  if (!watch.is_ok()) return;
+  end_watch_ = watch.value();
+  process_end_ = std::move(end.to_come);
+}
+
+void Link::await_last_words() {
+  heard_ = false;
+  last_words_ = loop_.after(kLastWords, [this] {
+    last_words_ = 0;
+    Status closed = hear_last_words(Status::remote_error("connection closed"));
+    if (state_ == State::Closed) return;
+    if (heard_ || paused_) return await_last_words();
+    end(std::move(closed));
+  });
+}
+
 Status Link::finish_connect() {
   const int error = socket_.connect_result();
   absent_ = error == ECONNREFUSED;
@@ -180,6 +208,7 @@ Status Link::read_frames() {
   std::vector<std::byte> bytes(kReadBytes);
   const Transfer got = TRY(socket_.receive(bytes));
   if (!got.open) return Status::remote_error("connection closed");
+  heard_ |= got.bytes > 0;
   if (finishing_) return {};
   opener_->feed(std::span(bytes).first(got.bytes));
   return deliver_frames();
@@ -300,7 +329,10 @@ void Link::close() {
   state_ = State::Closed;
   loop_.cancel(timer_);
   loop_.cancel(look_);
+  loop_.cancel(last_words_);
   loop_.forget(watch_);
+  loop_.forget(end_watch_);
+  process_end_.reset();
   socket_.close();
 }
 

@@ -17,6 +17,7 @@
 
 #include "base/address.h"
 #include "base/authentication.h"
+#include "base/process.h"
 #include "base/socket.h"
 #include "bootstrap/event_loop.h"
 #include "bootstrap/frames.h"
@@ -70,6 +71,9 @@ class Link {
   static void bury(EventLoop& loop, std::unique_ptr<Link> link);
 
   void set_owner(Owner& owner) { owner_ = &owner; }
+  /// The link ends with the peer's process, too: another one may hold the peer's socket open,
+  /// perhaps a child. Nothing changes where the process cannot be watched.
+  void end_with(const ProcessId& process);
   /// Queues a frame; only while open.
   void send(std::span<const std::byte> payload);
   /// Stops or resumes delivering frames; what arrives stays in the kernel.
@@ -118,6 +122,7 @@ class Link {
   void arm_patience();
   void watch_delivery();
   void look_at_delivery();
+  void await_last_words();
   void update_watch();
   Status describe_silence(const Status& reason) const;
   void end(Status reason);
@@ -145,6 +150,11 @@ class Link {
   uint32_t tries_ = 0;
   bool is_silent_ = false;
   uint32_t watched_ = 0;
+  // The end of the peer's process, and the timer of what it said before.
+  Fd process_end_;
+  EventLoop::Id end_watch_ = 0;
+  EventLoop::Id last_words_ = 0;
+  bool heard_ = false;  // since that timer was set
   authentication::Handshake handshake_;
   Bytes incoming_;  // of the handshake message under way
   Bytes outgoing_;

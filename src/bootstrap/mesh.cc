@@ -65,6 +65,12 @@ void Mesh::introduce(uint32_t process, const Address& address, uint64_t number) 
     if (held.process < 0 && link->peer_number() == number) attach(*link, process);
 }
 
+void Mesh::identify(uint32_t process, const ProcessId& id) {
+  peers_[process].id = id;
+  for (auto& [link, held] : links_)
+    if (held.process == int64_t{process} && link->is_open()) link->end_with(id);
+}
+
 void Mesh::welcome(std::unique_ptr<Link> link) {
   Link& opened = *link;
   opened.set_owner(*this);
@@ -80,6 +86,7 @@ void Mesh::attach(Link& link, uint32_t process) {
   Peer& peer = peers_[process];
   links_[&link].process = process;
   ++peer.links;
+  link.end_with(peer.id);
   if (std::exchange(peer.unreachable, false)) peer.gone = false;  // it has come itself
   if (peer.sending == nullptr) {
     peer.sending = &link;

@@ -50,6 +50,8 @@ class Mesh final : private Link::Owner {
   void place(const messages::Assignment& place);
   /// Makes a process known by address and number; links that it has made already come to life.
   void introduce(uint32_t process, const Address& address, uint64_t number);
+  /// Links to `process` end with it: see Link::end_with().
+  void identify(uint32_t process, const ProcessId& id);
 
   /// Sends to `process`, dialing if need be. Frames to a process that has gone are dropped.
   void send(uint32_t process, Frame frame);
@@ -73,6 +75,7 @@ class Mesh final : private Link::Owner {
   struct Peer {
     Address address;
     uint64_t number = 0;
+    ProcessId id;  // once it has been identified
     bool known = false;
     bool dials_us = false;  // a neighbor that will come
     bool gone = false;

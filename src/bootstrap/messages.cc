@@ -191,7 +191,8 @@ std::string Awaited::text() const {
   if (why == Why::Stopped)
     return fmt::format(
         "{} ({}) {} stopped, by a signal (SIGSTOP) or a debugger: continue it (kill -CONT)",
-        describe_ranks(ranks), origin.text(), ranks.size() == 1 ? "is" : "are");
+        ranks.empty() ? "the process that made the unique id" : describe_ranks(ranks),
+        origin.text(), ranks.size() <= 1 ? "is" : "are");
   return fmt::format(
       "{} (of no process so far) {} not joined. Have all ranks been started, with the same unique "
       "id?",

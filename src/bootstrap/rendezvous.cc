@@ -122,12 +122,15 @@ Status Rendezvous::take_join(Guest& guest, messages::Join join) {
   LOG(Info, Bootstrap, "Bootstrap: root at {}: rank {} has come, {} of {}", options_.address.text(),
       rank, seats_.size(), nranks_);
   const bool is_host = join.origin == options_.host;
-  if (guest.ranks.size() == 1) guest.join = std::move(join);
+  if (guest.ranks.size() == 1) {
+    guest.join = std::move(join);
+    guest.link->end_with(guest.join.origin.process);
+  }
   // Before anybody has a place: whoever has one may wait for the process of the root, too.
   if (is_host) {
     host_ranks_.insert(std::ranges::lower_bound(host_ranks_, rank), rank);
     tell_host();
-  } else if (guest.ranks.size() == 1 && !host_ranks_.empty()) {
+  } else if (guest.ranks.size() == 1) {
     guest.link->send(messages::Host{.origin = options_.host, .ranks = host_ranks_}.encode());
   }
   if (static_cast<int32_t>(seats_.size()) == nranks_) place();

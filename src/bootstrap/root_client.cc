@@ -149,6 +149,7 @@ Status RootClient::take(std::span<const std::byte> payload) {
   const auto type = static_cast<MessageType>(reader.u8());
   if (type == MessageType::Host) {
     host_ = TRY(messages::Host::decode(reader));
+    link_->end_with(host_.origin.process);
     if (looker_ == 0) looker_ = loop_.after(messages::kLongWait, [this] { look_at_host(); });
     return {};
   }

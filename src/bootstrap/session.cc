@@ -469,7 +469,10 @@ void Session::introduce_if_ready() {
     table.push_back(roster_.process(process));
   lock.unlock();
   for (uint32_t process = 0; process < nprocesses; ++process)
-    if (process != self) mesh_->introduce(process, table[process].address, table[process].number);
+    if (process != self) {
+      mesh_->introduce(process, table[process].address, table[process].number);
+      mesh_->identify(process, table[process].origin.process);
+    }
   root_->finish(messages::encode_type(MessageType::Ready));
   const auto deferred = std::exchange(deferred_, {});
   for (const auto& [process, frame] : deferred) mesh_frame(process, frame);

@@ -2,11 +2,13 @@
 #include "base/process.h"
 
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
+#include <utility>
 
 namespace niccolite {
 namespace {
@@ -29,8 +31,14 @@ class StoppedChild : public testing::Test {
     waitpid(pid_, nullptr, WUNTRACED);
   }
   ~StoppedChild() override {
-    kill(pid_, SIGKILL);
-    waitpid(pid_, nullptr, 0);
+    kill_hard();
+    reap();
+  }
+  void kill_hard() const {
+    if (pid_ > 0) kill(pid_, SIGKILL);
+  }
+  void reap() {
+    if (pid_ > 0) waitpid(std::exchange(pid_, 0), nullptr, 0);
   }
 
   ProcessId child;
@@ -52,6 +60,36 @@ TEST_F(StoppedChild, IsNotTakenForAnotherOfItsNumber) {
     EXPECT_EQ(run_state(other), RunState::Unknown);
     other.*part = 0;
     EXPECT_EQ(run_state(other), RunState::Unknown) << "what is not known fits nobody";
+  }
+}
+
+bool is_readable(const Fd& fd, int milliseconds) {
+  pollfd ready{.fd = fd.get(), .events = POLLIN, .revents = 0};
+  return poll(&ready, 1, milliseconds) == 1;
+}
+
+TEST_F(StoppedChild, CanBeWatchedUntilItsEnd) {
+  const ProcessEnd end = end_of(child);
+  ASSERT_FALSE(end.has_come);
+  ASSERT_TRUE(end.to_come.valid());
+  EXPECT_FALSE(is_readable(end.to_come, 0));
+  kill_hard();
+  EXPECT_TRUE(is_readable(end.to_come, 5000));
+  const ProcessEnd before_the_parent_knows = end_of(child);
+  EXPECT_TRUE(before_the_parent_knows.has_come ||
+              is_readable(before_the_parent_knows.to_come, 5000));
+  reap();
+  EXPECT_TRUE(end_of(child).has_come);
+}
+
+TEST_F(StoppedChild, IsNotWatchedInThePlaceOfAnotherOfItsNumber) {
+  for (uint64_t ProcessId::*part :
+       {&ProcessId::kernel, &ProcessId::pid_namespace, &ProcessId::started}) {
+    ProcessId other = child;
+    other.*part += 1;
+    const ProcessEnd end = end_of(other);
+    EXPECT_FALSE(end.has_come);
+    EXPECT_FALSE(end.to_come.valid());
   }
 }
 

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -121,13 +122,11 @@ int run_exchange(const Task& task) {
 }
 
 // Waits for the loss of rank `argument` without doing anything.
-int run_idle(const Task& task) {
+int idle(const Task& task, Member& member) {
   std::mutex mutex;
   std::condition_variable changed;
   bool lost = false;
-  auto member = join(task);
-  if (member == nullptr) return 1;
-  member->on_peer_lost([&](int rank, const Status& why) {
+  member.on_peer_lost([&](int rank, const Status& why) {
     report(fmt::format("rank {} lost {}: {}", task.rank, rank, describe(why)));
     const std::lock_guard lock(mutex);
     if (rank == task.options.argument) lost = true;
@@ -139,11 +138,31 @@ int run_idle(const Task& task) {
   lock.unlock();
   if (!heard) return 1;
   // What comes after says the same.
-  const Status gather = member->barrier(task.deadline());
+  const Status gather = member.barrier(task.deadline());
   report(fmt::format("rank {} gathers: {}", task.rank, describe(gather)));
-  const Status send = member->send(task.options.argument, 0, {});
+  const Status send = member.send(task.options.argument, 0, {});
   report(fmt::format("rank {} sends: {}", task.rank, describe(send)));
   return 0;
+}
+
+int run_idle(const Task& task) {
+  auto member = join(task);
+  return member == nullptr ? 1 : idle(task, *member);
+}
+
+// The child of rank `argument` has all its descriptors, and outlives it.
+int run_heir(const Task& task) {
+  auto member = join(task);
+  if (member == nullptr) return 1;
+  if (task.rank == task.options.argument) {
+    const pid_t child = static_cast<pid_t>(syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0));
+    if (child == 0) {
+      close(STDOUT_FILENO);
+      while (true) pause();
+    }
+    report(fmt::format("heir {}", child));
+  }
+  return idle(task, *member);
 }
 
 // All but rank `argument` wait in an all-gather.
@@ -397,7 +416,7 @@ int run_scenario(const ChildOptions& options) {
       {"exchange", run_exchange}, {"idle", run_idle},   {"gather", run_gather}, {"exit", run_exit},
       {"join", run_join},         {"leaks", run_leaks}, {"repeat", run_repeat}, {"fork", run_fork},
       {"ids", run_ids},           {"ask", run_ask},     {"tell", run_tell},     {"late", run_late},
-      {"unread", run_unread}};
+      {"unread", run_unread},     {"heir", run_heir}};
   for (const auto& [name, run] : scenarios) {
     if (name != options.scenario) continue;
     std::atomic<int> code{0};

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/parameters.h"
+#include "idler.h"
 #include "loops.h"
 
 namespace niccolite::bootstrap {
@@ -85,6 +86,36 @@ TEST(Link, HearsTheLastWordsOfWhoCloses) {
   });
   EXPECT_TRUE(ends.becomes([&] { return ends.ended == 1; }));
   ends.use([&] { EXPECT_EQ(ends.heard, std::vector<std::string>{"farewell"}); });
+}
+
+// Another process may hold the socket of one that has ended: here the test does.
+TEST(Link, EndsWithTheProcessOfThePeerOnceItsLastWordsAreHeard) {
+  Ends ends;
+  ASSERT_TRUE(ends.becomes([&] { return ends.open == 2; }));
+  Idler peer;
+  ends.use([&] {
+    ends.acceptor->end_with(peer.origin.process);
+    ends.acceptor->pause();
+    ends.dialer->send(bytes_of("farewell"));
+  });
+  peer.end();
+  std::this_thread::sleep_for(
+      std::chrono::milliseconds(120));  // more than one turn of its patience
+  ends.use([&] {
+    EXPECT_EQ(ends.ended, 0) << "the link has not read everything";
+    ends.acceptor->resume();
+  });
+  EXPECT_TRUE(ends.becomes([&] { return ends.ended > 0; }));
+  ends.use([&] { EXPECT_EQ(ends.heard, std::vector<std::string>{"farewell"}); });
+}
+
+TEST(Link, EndsAtOnceWithAProcessThatHasEndedBefore) {
+  Ends ends;
+  ASSERT_TRUE(ends.becomes([&] { return ends.open == 2; }));
+  Idler peer;
+  peer.end();
+  ends.use([&] { ends.acceptor->end_with(peer.origin.process); });
+  EXPECT_TRUE(ends.becomes([&] { return ends.ended > 0; }));
 }
 
 int user_timeout(int fd) {

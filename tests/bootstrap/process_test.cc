@@ -137,6 +137,19 @@ TEST(DeathOfAProcess, DuringAnAllGatherEndsItNamingTheRank) {
   }
 }
 
+// fork() withholds the connections from a child; a call of the kernel that makes one does not.
+TEST(DeathOfAProcess, IsToldThoughAChildHoldsItsConnectionsOpen) {
+  auto children = spawn("heir", loopback_id(), 4, one_rank_each(4), 2);
+  const pid_t heir = std::stoi(await(children[2], "heir ").substr(5));
+  for (Child& child : children) await(child, "idle");
+  children[2].kill_hard();
+  for (size_t i : {0u, 1u, 3u})
+    EXPECT_THAT(await(children[i], "rank"),
+                AllOf(HasSubstr("lost 2: remote error: peer 2"), HasSubstr("rank 2 (process"),
+                      HasSubstr("ended unexpectedly: connection closed")));
+  EXPECT_EQ(kill(heir, SIGKILL), 0) << "the child was gone before";
+}
+
 // A rank may be stopped between its call and the moment in which its word is on its way.
 TEST(StopOfAProcess, DuringAnAllGatherIsToldByAllOnceWhoWait) {
   setenv("NCCL_DEBUG", "WARN", 1);  // of the children; nothing else here is to be said

@@ -3,14 +3,12 @@
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
-#include <signal.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <cerrno>
 
 #include "bootstrap/acceptor.h"
+#include "idler.h"
 #include "loops.h"
 
 namespace niccolite::bootstrap {
@@ -19,36 +17,6 @@ namespace {
 using namespace std::chrono_literals;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-/// Another process of this machine, which does nothing.
-class Idler {
- public:
-  Idler() {
-    int ends[2];
-    EXPECT_EQ(pipe(ends), 0);
-    pid_ = fork();
-    if (pid_ == 0) {
-      const ProcessId self = this_process();
-      (void)!write(ends[1], &self, sizeof self);
-      while (true) pause();
-    }
-    origin.host = "idle";
-    EXPECT_EQ(read(ends[0], &origin.process, sizeof origin.process),
-              static_cast<ssize_t>(sizeof origin.process));
-    close(ends[0]);
-    close(ends[1]);
-  }
-  ~Idler() {
-    kill(pid_, SIGKILL);
-    waitpid(pid_, nullptr, 0);
-  }
-  void stop() const { kill(pid_, SIGSTOP); }
-
-  messages::Origin origin;
-
- private:
-  pid_t pid_;
-};
 
 class RendezvousOfTwo : public testing::Test {
  protected:
@@ -188,10 +156,36 @@ TEST_F(RendezvousOfTwo, TellsTheOthersWhoHasTheRootWhenThatComesLast) {
   const Idler other;
   const auto zero = come(), one = come();
   join(*zero, 0, other.origin);
-  std::this_thread::sleep_for(50ms);
+  hear(*zero, MessageType::Host);
   join(*one, 1, host);
   EXPECT_THAT(hear(*zero, MessageType::Assignment),
               ElementsAre(MessageType::Host, MessageType::Assignment));
+}
+
+// A launcher may make the id for ranks of other processes.
+TEST_F(RendezvousOfTwo, TellsAtOnceOfTheProcessOfTheRootWithoutRanks) {
+  const Idler other;
+  const auto zero = come();
+  join(*zero, 0, other.origin);
+  const auto told = await<messages::Host>(*zero, MessageType::Host);
+  ASSERT_TRUE(told.has_value());
+  EXPECT_EQ(told->origin, host);
+  EXPECT_THAT(told->ranks, ElementsAre());
+}
+
+// The socket of this process stands for one that a child of the dead process holds.
+TEST_F(RendezvousOfTwo, TellsOfAProcessThatHasEndedThoughItsConnectionHasNot) {
+  const Idler first;
+  Idler second;
+  const auto zero = come(), one = come();
+  join(*zero, 0, first.origin);
+  join(*one, 1, second.origin);
+  hear(*one, MessageType::Assignment);
+  second.end();
+  const auto refused = await<messages::Refused>(*zero, MessageType::Refused);
+  ASSERT_TRUE(refused.has_value()) << "nobody says why";
+  EXPECT_EQ(refused->peer, 1);
+  EXPECT_THAT(refused->text, HasSubstr("ended unexpectedly during initialization"));
 }
 
 TEST_F(RendezvousOfTwo, TellsOfEachThatIsStoppedOneAfterTheOther) {
