@@ -506,6 +506,55 @@ def test_a_killed_process_ends_a_run(start, case, tmp_path):
     assert told == "2 rank 2 of 3 failed: its process has ended without a result (signal 9, Killed)\n"
 
 
+# Rank 1 has a child, however it was started, which works, disturbs nobody, and outlives it.
+PARENT = """
+import multiprocessing, os, signal, sys
+def work(pipe):
+    os.close(1), os.close(2)
+    pipe.send((os.getpid(), sum(range(1000))))
+    signal.pause()
+if __name__ == "__main__":
+    here, there = multiprocessing.Pipe()
+    rank = 1 if os.fork() == 0 else 0
+    import nccl.core as nccl, numpy as np
+    from nccl import virtual
+    from nccl.bindings.nccl import NCCLError, Result
+    if rank == 0:
+        identity = nccl.get_unique_id()
+        here.send(bytes(identity))
+    else:
+        identity = nccl.UniqueId.from_bytes(there.recv())
+    virtual.devices()[rank].set_current()
+    comm = nccl.Communicator.init(2, rank, identity)
+    x = np.ones(4)
+    comm.allreduce(x, x, nccl.SUM)
+    if rank == 1:
+        start = multiprocessing.get_context(sys.argv[1])
+        result, pipe = start.Pipe(duplex=False)
+        start.Process(target=work, args=(pipe,)).start()
+        there.send(result.recv())
+        comm.allreduce(x, x, nccl.SUM)
+        os.kill(os.getpid(), signal.SIGKILL)
+    child, result = here.recv()
+    comm.allreduce(x, x, nccl.SUM)
+    try:
+        comm.allreduce(x, x, nccl.SUM)
+    except NCCLError as error:
+        print(result, x[0], Result(error.status).name, "rank 1 (process" in str(error))
+    os.kill(child, signal.SIGKILL)
+    print("outlived", flush=True)
+    os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("start", ["fork", "forkserver", "spawn"])
+def test_children_disturb_nobody_and_hide_no_death(start, tmp_path):
+    program = tmp_path / "parent.py"
+    program.write_text(PARENT)
+    done = subprocess.run([sys.executable, program, start], timeout=60, stdout=subprocess.PIPE, text=True)
+    assert done.stdout == "499500 4.0 RemoteError True\noutlived\n"
+
+
 def _fail(comm):
     if comm.rank == 2:
         raise ValueError("rank 2 does not like this")
