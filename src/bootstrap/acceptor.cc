@@ -1,5 +1,6 @@
 #include "bootstrap/acceptor.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/epoll.h>
 
@@ -46,6 +47,19 @@ Acceptor::~Acceptor() {
   for (auto& link : strangers_) Link::bury(loop_, std::move(link));
 }
 
+void Acceptor::turn_away_when_short() {
+  options_.lacks = [this]() -> std::string {
+    if (has_reserve()) return "";
+    return "its process has no file descriptor left for the connection (limit: ulimit -n)";
+  };
+  has_reserve();
+}
+
+bool Acceptor::has_reserve() {
+  if (!reserve_.valid()) reserve_ = Fd(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  return reserve_.valid();
+}
+
 void Acceptor::accept_waiting() {
   for (int i = 0; i < kMaxAcceptsPerTurn; ++i) {
     int error = 0;
@@ -58,6 +72,10 @@ void Acceptor::accept_waiting() {
       // the process to close some.
       log_refusal(address_, socket.status());
       note_shortage(socket.status());
+      if (options_.lacks && reserve_.valid()) {
+        reserve_.reset();
+        continue;
+      }
       if (!strangers_.empty()) {
         Link::bury(loop_, take(*strangers_.front()));
         continue;
@@ -81,7 +99,7 @@ void Acceptor::note_shortage(const Status& why) {
   short_until_ = now;
   if (now - short_since_ < kLastingShortage || !exhausted_) return;
   short_since_ = now;
-  reserve_ = Fd();
+  reserve_.reset();
   exhausted_(why);
 }
 

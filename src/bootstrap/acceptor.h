@@ -24,6 +24,9 @@ class Acceptor final : private Link::Owner {
   ~Acceptor();
 
   const Address& address() const { return address_; }
+  /// Keeps a descriptor, by which those that come while there is no other hear why they are not let
+  /// in (Link::End::Short).
+  void turn_away_when_short();
   /// Keeps a descriptor, of whatever, until `exhausted` is called, by which others can hear of
   /// that.
   void keep(Fd reserve) { reserve_ = std::move(reserve); }
@@ -34,6 +37,7 @@ class Acceptor final : private Link::Owner {
            std::function<void(const Status&)> exhausted);
   void accept_waiting();
   void note_shortage(const Status& why);
+  bool has_reserve();
   void link_opened(Link& link) override;
   void link_frame(Link&, std::span<const std::byte>) override {}  // only open links have frames
   void link_ended(Link& link, Link::End end, Status reason) override;
@@ -42,8 +46,8 @@ class Acceptor final : private Link::Owner {
 
   EventLoop& loop_;
   Socket listener_;
-  Fd reserve_;  // a descriptor for what `exhausted` has to say
-  const Link::Options options_;
+  Fd reserve_;  // a descriptor for what `exhausted` has to say, or for those that are turned away
+  Link::Options options_;
   std::function<void(std::unique_ptr<Link>)> welcome_;
   std::function<void(const Status&)> exhausted_;
   Address address_;

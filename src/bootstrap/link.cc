@@ -188,7 +188,12 @@ Status Link::answer_handshake() {
     TRY(handshake_.check_proof(message.first<authentication::kProofBytes>()));
     start_frames();
     become(State::Open);
-    send({});  // the confirmation
+    const std::string lack = options_.lacks ? options_.lacks() : "";
+    send(std::as_bytes(std::span(lack)));  // empty: the confirmation
+    if (!lack.empty()) {
+      finish();  // within the patience of the handshake
+      return {};
+    }
     loop_.cancel(timer_);
     owner_->link_opened(*this);
   }
@@ -224,6 +229,12 @@ Status Link::deliver_frames() {
       return std::move(frame).status();
     }
     if (!frame->has_value()) break;
+    if (state_ == State::Confirming && !(*frame)->empty()) {
+      delivering_ = false;
+      short_ = true;
+      return Status::system_error(
+          "{}", std::string(reinterpret_cast<const char*>((*frame)->data()), (*frame)->size()));
+    }
     if (state_ == State::Confirming) {
       become(State::Open);
       loop_.cancel(timer_);
@@ -360,6 +371,7 @@ void Link::end(Status reason) {
   if (state_ == State::Closed) return;
   const End end = refused_                      ? End::Refused
                   : absent_                     ? End::Absent
+                  : short_                      ? End::Short
                   : state_ == State::Connecting ? End::Unreachable
                   : state_ == State::Open       ? End::Ended
                                                 : End::Dropped;

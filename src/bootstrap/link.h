@@ -4,6 +4,7 @@
 //
 //   initiator   Connecting --> Handshaking --> Confirming --> Open --> Closed    (from every state)
 //   acceptor                   Handshaking -----------------> Open --> Closed    (from every state)
+// An acceptor that cannot keep the initiator says why in that first frame instead.
 //
 // Until it is Open nothing of the peer is used but the handshake, whose messages have fixed
 // lengths. The acceptor's first frame is empty and confirms that it has let the initiator in: one
@@ -35,6 +36,7 @@ class Link {
     Unreachable,  // no connection came about: timed out, no route
     Dropped,      // the peer closed before the handshake was over
     Refused,      // the peer is not who it should be
+    Short,        // the peer is the right one, and has no descriptor for the link
     Ended,        // an open link: the peer closed it, its host died, or it broke the protocol
   };
 
@@ -54,6 +56,8 @@ class Link {
     authentication::Identity self;
     /// Of an acceptor for several identities: the one that a stranger asks for, instead of `self`.
     std::function<authentication::Identity(uint64_t number)> identity_of;
+    /// Of an acceptor: why it cannot keep a peer that has proved who it is; empty: it can.
+    std::function<std::string()> lacks{};
     size_t max_frame = kMaxFrame;
     Address from{};  // of this host, that it dials from; none: the system chooses
     EventLoop::Clock::duration patience =
@@ -139,6 +143,7 @@ class Link {
   bool delivering_ = false;
   bool refused_ = false;  // the failure under way is one of the handshake's checks
   bool absent_ = false;   // the failure under way: nobody listens
+  bool short_ = false;    // the failure under way: the peer cannot keep the link
   Address peer_;
   EventLoop::Id watch_ = 0;
   EventLoop::Id timer_ = 0;

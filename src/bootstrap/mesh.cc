@@ -9,15 +9,17 @@
 namespace niccolite::bootstrap {
 namespace {
 
+using namespace std::chrono_literals;
+
 // A process listens before others learn its address, so a refused connection means that it has
 // gone: few attempts. A dropped one means that its accept loop is crowded by strangers: more.
 constexpr int kUnreachableAttempts = 3;
 constexpr int kDroppedAttempts = 20;
 constexpr auto kRetryPause = std::chrono::milliseconds(50);  // grows linearly
 constexpr auto kPatience = std::chrono::seconds(5);          // three SYNs
-// What this process itself lacks is no attempt. Others of it may close some descriptors.
-constexpr auto kShortage = std::chrono::seconds(30);
-constexpr auto kShortageInInit = std::chrono::seconds(2);
+// Where a process has no descriptor for a connection that is no attempt: others of the process may
+// close some.
+constexpr auto kShortage = std::chrono::seconds(2);
 
 }  // namespace
 
@@ -38,6 +40,7 @@ Status Mesh::listen(const Address& interface) {
       loop_, std::move(listener), options_,
       [this](std::unique_ptr<Link> link) { welcome(std::move(link)); },
       [this](const Status& why) { events_.mesh_exhausted(why); }));
+  acceptor_->turn_away_when_short();
   return {};
 }
 
@@ -132,7 +135,6 @@ void Mesh::dial(uint32_t process) {
   Result<std::unique_ptr<Link>> link =
       Link::dial(loop_, peer.address, peer.number, options_, *this, &error);
   if (!link.is_ok() && is_shortage(error)) return shortage(process, link.status());
-  peer.short_since.reset();
   if (!link.is_ok()) return dial_failed(process, Link::End::Unreachable, std::move(link).status());
   peer.dialing = link.value().get();
   links_[peer.dialing] = {
@@ -141,6 +143,8 @@ void Mesh::dial(uint32_t process) {
 
 void Mesh::dial_failed(uint32_t process, Link::End end, Status reason) {
   Peer& peer = peers_[process];
+  if (end == Link::End::Short) return shortage(process, reason);
+  peer.short_since.reset();
   peer.dialing = nullptr;
   if (peer.sending != nullptr || peer.gone) return;  // it dialed us meanwhile
   const int most = end == Link::End::Dropped ? kDroppedAttempts : kUnreachableAttempts;
@@ -158,18 +162,18 @@ void Mesh::dial_failed(uint32_t process, Link::End end, Status reason) {
 void Mesh::shortage(uint32_t process, const Status& reason) {
   Peer& peer = peers_[process];
   --peer.attempts;
+  peer.dialing = nullptr;
   if (peer.sending != nullptr || peer.gone) return;  // it dialed us meanwhile
   const auto now = EventLoop::Clock::now();
   if (!peer.short_since) peer.short_since = now;
-  if (leaving_ || now - *peer.short_since >= kShortage)
-    return give_up(
-        process,
-        Status::remote_error(
-            "this process could make no connection to {} for {} s: {}", peer.address.text(),
-            std::chrono::duration_cast<std::chrono::seconds>(now - *peer.short_since).count(),
-            reason.message()));
-  peer.retry = loop_.after(kRetryPause, [this, process] { dial(process); });
-  if (now - *peer.short_since >= kShortageInInit) events_.mesh_exhausted(reason);
+  if (!leaving_ && now - *peer.short_since < kShortage) {
+    peer.retry = loop_.after(kRetryPause, [this, process] { dial(process); });
+    return;
+  }
+  Status why = Status::remote_error("no connection to {} came about: {}", peer.address.text(),
+                                    reason.message());
+  events_.mesh_exhausted(why);
+  give_up(process, std::move(why));
 }
 
 void Mesh::give_up(uint32_t process, Status why) {
@@ -185,6 +189,7 @@ void Mesh::link_opened(Link& link) {
   const auto process = static_cast<uint32_t>(links_[&link].process);  // only dialed links open here
   peers_[process].dialing = nullptr;
   peers_[process].attempts = 0;
+  peers_[process].short_since.reset();
   attach(link, process);
 }
 

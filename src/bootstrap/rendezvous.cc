@@ -38,12 +38,21 @@ void Rendezvous::welcome(std::unique_ptr<Link> link) {
 // program may end, and the root with it.
 void Rendezvous::exhausted(const Status& why) {
   if (seats_.empty() || (phase_ != Phase::Gathering && phase_ != Phase::Placing)) return;
+  is_exhausted_ = true;
   fail({.code = why.code(),
         .peer = host_ranks_.empty() ? -1 : host_ranks_.front(),
         .text = fmt::format("{}, which made the unique id, lets no more ranks in: {}",
                             options_.host.text(), why.message()),
         .missing = {}},
        HostHears::Last);
+}
+
+bool Rendezvous::owes_word() const {
+  if (!is_exhausted_ || phase_ != Phase::Failed) return false;
+  // Whoever has read it closes.
+  const bool is_read =
+      std::ranges::all_of(guests_, [this](const auto& guest) { return is_of_host(guest.second); });
+  return !is_read || static_cast<int32_t>(told_.size()) < nranks_;
 }
 
 void Rendezvous::link_frame(Link& link, std::span<const std::byte> payload) {
@@ -84,6 +93,7 @@ Status Rendezvous::take(Guest& guest, std::span<const std::byte> payload) {
 
 Status Rendezvous::take_join(Guest& guest, messages::Join join) {
   if (phase_ == Phase::Failed) {
+    told_.insert(join.rank);
     guest.join = std::move(join);
     guest.link->send(refusal_.encode());
     return {};
@@ -290,6 +300,7 @@ void Rendezvous::fail(messages::Refused refused, HostHears host) {
   loop_.cancel(deadline_timer_);
   loop_.cancel(reminder_);
   loop_.cancel(looker_);
+  for (const auto& [rank, seat] : seats_) told_.insert(rank);
   const Bytes message = refusal_.encode();
   const auto tell = [this, message](bool is_host) {
     for (auto& [link, guest] : guests_)

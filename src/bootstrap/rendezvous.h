@@ -11,6 +11,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "bootstrap/link.h"
@@ -34,6 +35,8 @@ class Rendezvous final : private Link::Owner {
   void welcome(std::unique_ptr<Link> link);
   /// The root cannot let others in.
   void exhausted(const Status& why);
+  /// Is there a rank of another process that has not read yet that it is not let in?
+  bool owes_word() const;
   /// Has nobody come yet?
   bool is_unused() const { return phase_ == Phase::Gathering && guests_.empty(); }
 
@@ -89,6 +92,8 @@ class Rendezvous final : private Link::Owner {
   EventLoop::Id looker_ = 0;         // for whom all wait
   std::vector<int32_t> host_ranks_;  // that live in the process of the root, ascending
   messages::Refused refusal_;        // once Failed
+  bool is_exhausted_ = false;        // that is why
+  std::set<int32_t> told_;           // ranks that the refusal was sent to
 };
 
 }  // namespace niccolite::bootstrap

@@ -6,11 +6,13 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <future>
 #include <map>
 #include <mutex>
 #include <optional>
 #include <set>
 #include <thread>
+#include <utility>
 
 #include "base/log.h"
 #include "base/thread.h"
@@ -22,6 +24,9 @@ namespace {
 
 // Some programs make ids hours before they need them.
 constexpr auto kIdleLimit = std::chrono::hours(24);
+// For those that are not let in, as the process exits.
+constexpr auto kReading = std::chrono::seconds(2);
+constexpr auto kReadingLook = std::chrono::milliseconds(10);
 // Frames to the root are small; nothing else is let in.
 constexpr size_t kMaxRootFrame = 16u << 10;
 constexpr size_t kMostMeetings = 16u << 10;
@@ -84,7 +89,22 @@ class House {
 
   void stop() { loop_->stop(); }
 
+  /// Waits until ranks that are not let in have read why, for a moment: the process exits, perhaps
+  /// because its own ranks have.
+  void linger() {
+    const auto is_over = std::make_shared<std::promise<void>>();
+    loop_->post([this, is_over] { look_for_readers(is_over); });
+    is_over->get_future().wait_for(kReading);
+  }
+
  private:
+  void look_for_readers(const std::shared_ptr<std::promise<void>>& is_over) {
+    const bool owes = std::ranges::any_of(
+        meetings_, [](const auto& entry) { return entry.second.rendezvous->owes_word(); });
+    if (!owes) return is_over->set_value();
+    loop_->after(kReadingLook, [this, is_over] { look_for_readers(is_over); });
+  }
+
   // What is posted before the id exists is done before anybody can ask for it.
   Result<UniqueId> add(const Address& address, std::optional<Socket> listener) {
     const UniqueId id = UniqueId::random(address);
@@ -263,13 +283,14 @@ class Roots {
   }
 
   void clear() {
-    std::unique_ptr<House> house;  // joined after the lock is released
     // The root's thread holds the mutex when its last root ends, which may be now: wait for it.
-    const std::unique_lock lock = lock_at_exit(mutex_, process_);
+    std::unique_lock lock = lock_at_exit(mutex_, process_);
     if (!lock.owns_lock()) return;
     forget_parents();
-    house = std::move(house_);
-    meetings_ = 0;
+    const bool serves = std::exchange(meetings_, 0) > 0;
+    const std::unique_ptr<House> house = std::move(house_);
+    lock.unlock();  // before it is joined
+    if (house != nullptr && serves) house->linger();
   }
 
   // In a child made by fork() the parent's roots are not ours to stop: neither their thread nor

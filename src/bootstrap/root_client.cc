@@ -223,6 +223,7 @@ void RootClient::link_ended(Link& link, Link::End end, Status reason) {
     case Link::End::Unreachable:
       return unreachable(std::move(reason));
     case Link::End::Dropped:
+    case Link::End::Short:  // no root turns anybody away so
       return attempt_failed(std::move(reason));
   }
 }

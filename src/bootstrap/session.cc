@@ -538,8 +538,15 @@ void Session::mesh_lost(uint32_t process, Status reason) {
   lost({.process = process, .rank = -1, .who = {}, .why = reason.message()});
 }
 
-// While ranks join; afterwards whoever needs a link finds out.
-void Session::mesh_exhausted(const Status& why) { fail(why.copy()); }
+// While ranks join that is the end; afterwards of what needs the connection.
+void Session::mesh_exhausted(const Status& why) {
+  Roster::Lock lock = roster_.lock();
+  if (phase_ != Phase::Ready) return fail_locked(why.copy(), {});
+  lock.unlock();
+  if (std::exchange(told_shortage_, true)) return;
+  LOG(Warn, Bootstrap, "descriptors are too few for the connections between ranks: {}",
+      why.message());
+}
 
 void Session::mesh_unreachable(uint32_t process, Status reason) {
   Roster::Lock lock = roster_.lock();

@@ -145,6 +145,7 @@ class Session final : private Mesh::Events, public std::enable_shared_from_this<
       deferred_;  // frames that came before the table of processes
   bool listening_ = false;
   bool introduced_ = false;
+  bool told_shortage_ = false;
   bool stopping_ = false;
   bool waits_for_answers_ = false;  // to the goodbyes, and has for kLookInterval
   bool mesh_is_over_ = false;

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -32,7 +33,6 @@ extern "C" __attribute__((visibility("default"))) int __lsan_is_turned_off() {
 }
 
 namespace niccolite::bootstrap {
-namespace {
 
 std::string to_hex(const UniqueId& id) {
   std::string hex;
@@ -46,6 +46,8 @@ UniqueId from_hex(const std::string& hex) {
     bytes[i] = static_cast<std::byte>(std::stoi(hex.substr(2 * i, 2), nullptr, 16));
   return std::move(UniqueId::parse(bytes).value());
 }
+
+namespace {
 
 void report(const std::string& text) {
   static std::mutex mutex;
@@ -358,6 +360,25 @@ int run_late(const Task& task) {
   return 0;
 }
 
+// Makes the id, and has no descriptor for those that come. Ends as soon as it hears of that.
+int run_short(const Task& task) {
+  Task own = task;
+  own.options.id = loopback_id();
+  report("id " + to_hex(own.options.id));
+  std::jthread lack([] {
+    // This rank has all that it needs: the root's port, and one of its own.
+    while (listening_ports().size() < 2) std::this_thread::sleep_for(10ms);
+    rlimit limit{};
+    getrlimit(RLIMIT_NOFILE, &limit);
+    const int next = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    close(next);
+    limit.rlim_cur = static_cast<rlim_t>(next);
+    setrlimit(RLIMIT_NOFILE, &limit);
+    report("short");
+  });
+  return join(own) == nullptr ? 0 : 1;
+}
+
 int run_join(const Task& task) {
   auto member = join(task);
   return member == nullptr ? 1 : 0;
@@ -416,7 +437,7 @@ int run_scenario(const ChildOptions& options) {
       {"exchange", run_exchange}, {"idle", run_idle},   {"gather", run_gather}, {"exit", run_exit},
       {"join", run_join},         {"leaks", run_leaks}, {"repeat", run_repeat}, {"fork", run_fork},
       {"ids", run_ids},           {"ask", run_ask},     {"tell", run_tell},     {"late", run_late},
-      {"unread", run_unread},     {"heir", run_heir}};
+      {"unread", run_unread},     {"heir", run_heir},   {"short", run_short}};
   for (const auto& [name, run] : scenarios) {
     if (name != options.scenario) continue;
     std::atomic<int> code{0};

@@ -13,6 +13,9 @@
 
 namespace niccolite::bootstrap {
 
+std::string to_hex(const UniqueId& id);
+UniqueId from_hex(const std::string& hex);
+
 struct ChildOptions {
   std::string scenario;
   UniqueId id;

@@ -78,13 +78,17 @@ class RawLink {
   }
   /// As the initiator, towards the end with number `to`, up to its confirmation.
   void get_in(uint64_t to) {
+    const std::optional<Bytes> confirmation = ask_in(to);
+    ASSERT_TRUE(confirmation && confirmation->empty());
+  }
+  /// The same; what comes instead of the confirmation.
+  std::optional<Bytes> ask_in(uint64_t to) {
     write(handshake_.make_hello(to));
     const Bytes reply = read(authentication::kReplyBytes);
-    ASSERT_EQ(reply.size(), authentication::kReplyBytes);
+    if (reply.size() != authentication::kReplyBytes) return std::nullopt;
     write(handshake_.check_reply(std::span(reply).first<authentication::kReplyBytes>()).take());
     begin_frames();
-    const std::optional<Bytes> confirmation = hear();
-    ASSERT_TRUE(confirmation && confirmation->empty());
+    return hear();
   }
   void say(std::span<const std::byte> payload) {
     Bytes frame;

@@ -2,15 +2,20 @@
 #include "bootstrap/mesh.h"
 
 #include <fcntl.h>
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
+#include <poll.h>
 #include <sys/resource.h>
 
+#include <deque>
+#include <string>
+
 #include "loops.h"
+#include "ranks.h"
 
 namespace niccolite::bootstrap {
 namespace {
 
-using namespace std::chrono_literals;
+using testing::HasSubstr;
 
 /// Process 0 of two, with number 1; the test is the other one, with number 2.
 class MeshOfTwo : public testing::Test, private Mesh::Events {
@@ -37,13 +42,17 @@ class MeshOfTwo : public testing::Test, private Mesh::Events {
   Socket listener = Socket::listen(any_loopback_port()).take();
   std::optional<Mesh> mesh;
   int linked = 0, departed = 0, lost = 0, unreachable = 0, over = 0;
+  std::string why_unreachable;
 
  private:
   void mesh_linked(uint32_t) override { ++linked; }
   void mesh_frame(uint32_t, std::span<const std::byte>) override {}
   void mesh_departed(uint32_t) override { ++departed; }
   void mesh_lost(uint32_t, Status) override { ++lost; }
-  void mesh_unreachable(uint32_t, Status) override { ++unreachable; }
+  void mesh_unreachable(uint32_t, Status why) override {
+    why_unreachable = why.message();
+    ++unreachable;
+  }
   void mesh_exhausted(const Status&) override {}
   void mesh_over() override { ++over; }
 };
@@ -86,6 +95,48 @@ TEST_F(MeshOfTwo, TakesItsOwnWantOfDescriptorsForNobodysDeath) {
   peer.let_in();
   peer.say({});
   EXPECT_EQ(peer.hear(), *frame_of(7));
+}
+
+TEST_F(MeshOfTwo, NamesAWantOfDescriptorsThatLasts) {
+  const NoDescriptors shortage;
+  loop.use([&] { mesh->send(1, frame_of(7)); });
+  ASSERT_TRUE(loop.becomes([&] { return unreachable == 1; }));
+  EXPECT_THAT(why_unreachable, HasSubstr("(limit: ulimit -n): Too many open files"));
+}
+
+TEST_F(MeshOfTwo, SaysThatItHasNoDescriptorForWhoComes) {
+  Socket socket;
+  std::optional<NoDescriptors> shortage;
+  loop.use([&] {
+    socket = connect_to_listener(mesh->address());
+    shortage.emplace();
+  });
+  RawLink refused(std::move(socket), 2);
+  const std::optional<Bytes> answer = refused.ask_in(1);
+  shortage.reset();
+  ASSERT_TRUE(answer.has_value());
+  EXPECT_THAT(to_text(*answer), HasSubstr("has no file descriptor left"));
+  RawLink peer(connect_to_listener(mesh->address()), 2);
+  peer.get_in(1);
+  EXPECT_TRUE(loop.becomes([&] { return linked == 1; }));
+}
+
+TEST_F(MeshOfTwo, NamesAPeerThatHasNoDescriptorForIt) {
+  loop.use([&] { mesh->send(1, frame_of(7)); });
+  const auto is_over = [&] {
+    bool over = false;
+    loop.use([&] { over = unreachable == 1; });
+    return over;
+  };
+  std::deque<RawLink> turned_away;
+  while (!is_over()) {
+    pollfd waiting{.fd = listener.fd(), .events = POLLIN, .revents = 0};
+    if (poll(&waiting, 1, 100) == 0) continue;
+    RawLink& peer = turned_away.emplace_back(accept());
+    peer.let_in();
+    peer.say(to_bytes("it has no descriptor"));
+  }
+  EXPECT_THAT(why_unreachable, HasSubstr("it has no descriptor"));
 }
 
 TEST_F(MeshOfTwo, AnswersWhoCouldNotBeReachedAndComesItself) {

@@ -150,6 +150,23 @@ TEST(DeathOfAProcess, IsToldThoughAChildHoldsItsConnectionsOpen) {
   EXPECT_EQ(kill(heir, SIGKILL), 0) << "the child was gone before";
 }
 
+// The program of rank 0 ends when its call has failed; rank 2 comes then.
+TEST(ShortageOfDescriptors, OfTheRootIsToldToThoseThatComeWhileItsProcessExits) {
+  Child root({.scenario = "short", .id = loopback_id(), .nranks = 3, .ranks = {0}});
+  const UniqueId id = from_hex(await(root, "id ").substr(3));
+  await(root, "short");
+  const auto start = [&](int rank) {
+    return Child({.scenario = "join", .id = id, .nranks = 3, .ranks = {rank}});
+  };
+  Child first = start(1);
+  EXPECT_THAT(await(first, "rank 1"), HasSubstr("lets no more ranks in"));
+  EXPECT_THAT(await(root, "rank 0"), HasSubstr("lets no more ranks in"));
+  Child late = start(2);
+  EXPECT_THAT(await(late, "rank 2"), HasSubstr("lets no more ranks in"));
+  root.rest();
+  EXPECT_EQ(root.wait(), 0);
+}
+
 // A rank may be stopped between its call and the moment in which its word is on its way.
 TEST(StopOfAProcess, DuringAnAllGatherIsToldByAllOnceWhoWait) {
   setenv("NCCL_DEBUG", "WARN", 1);  // of the children; nothing else here is to be said

@@ -21,6 +21,8 @@ constexpr uint32_t kWorthARail = 16 << 10;
 constexpr uint32_t kWorthASocket = 256 << 10;
 // The longest that a peer is tried which no connection has ever reached.
 constexpr auto kFirstMeeting = std::chrono::seconds(20);
+// Others of the process may close some descriptors.
+constexpr auto kShortage = std::chrono::seconds(2);
 
 }  // namespace
 
@@ -90,9 +92,22 @@ void Outbound::dial(Flow& flow) {
   const Path& way = path(path_number(flow));
   Link::Options options = options_.link;
   if (options_.rails.interfaces.size() > 1) options.from = way.from;
-  Result<std::unique_ptr<Link>> link = Link::dial(loop_, way.to, options_.number, options, *this);
-  if (!link.is_ok()) return dial_failed(flow, link.status());
+  int error = 0;
+  Result<std::unique_ptr<Link>> link =
+      Link::dial(loop_, way.to, options_.number, options, *this, &error);
+  if (!link.is_ok()) {
+    note_shortage(flow, is_shortage(error));
+    return dial_failed(flow, link.status());
+  }
   flow.link = std::move(link).take();
+}
+
+void Outbound::note_shortage(Flow& flow, bool is_short) {
+  if (!is_short) {
+    flow.short_since.reset();
+  } else if (!flow.short_since) {
+    flow.short_since = bootstrap::EventLoop::Clock::now();
+  }
 }
 
 void Outbound::dial_failed(Flow& flow, const Status& why) {
@@ -110,7 +125,10 @@ void Outbound::retry(Flow& flow, const Status& why) {
   const int64_t rounds = (flow.attempts - flow.unanswered) / paths;
   const bool is_unknown =
       !has_met_ && bootstrap::EventLoop::Clock::now() - dialed_at_ > kFirstMeeting;
-  if (flow.attempts % paths == 0 && (rounds > most || is_unknown)) return give_up(flow, why);
+  const bool is_short =
+      flow.short_since && bootstrap::EventLoop::Clock::now() - *flow.short_since > kShortage;
+  if (flow.attempts % paths == 0 && (rounds > most || is_unknown || is_short))
+    return give_up(flow, why);
   const auto wait = flow.attempts % paths != 0
                         ? std::chrono::milliseconds(0)
                         : std::chrono::milliseconds(parameters::socket_retry_sleep() *
@@ -127,6 +145,10 @@ void Outbound::give_up(Flow& flow, const Status& why) {
         options_.peer, describe(path(path_number(flow))), why.message());
     return;
   }
+  if (flow.short_since)
+    return options_.fail(Status::system_error("no connection to {} {} came about: {}",
+                                              options_.peer, describe(path(path_number(flow))),
+                                              why.message()));
   std::string tried;
   for (size_t i = 0; i < tried_.size(); ++i) {
     const Path& way = path(i);
@@ -188,6 +210,7 @@ void Outbound::link_opened(Link& link) {
 void Outbound::link_ended(Link& link, Link::End how, Status reason) {
   Flow& flow = flow_of(link);
   if (how == Link::End::Dropped && has_met_) ++flow.unanswered;
+  note_shortage(flow, how == Link::End::Short);
   Link::bury(loop_, std::move(flow.link));
   dial_failed(flow, reason);
 }

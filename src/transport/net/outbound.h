@@ -67,6 +67,8 @@ class Outbound final : private bootstrap::Link::Owner, private Stream::Owner {
     bool has_ended = false;  // the peer has, in order
     int attempts = 0;        // to connect, in a row, that brought nothing
     int unanswered = 0;      // of those: came to the peer's host, and no further
+    /// Since when there has been no descriptor to connect with, here or there.
+    std::optional<bootstrap::EventLoop::Clock::time_point> short_since{};
     bootstrap::EventLoop::Id retry = 0;
     uint64_t acknowledged = 0;        // parts that the peer has
     std::deque<Part> unacknowledged;  // those that follow; their slots stay as they are
@@ -87,6 +89,7 @@ class Outbound final : private bootstrap::Link::Owner, private Stream::Owner {
   size_t path_number(const Flow& flow) const;
   const Path& path(size_t number) const;
   void dial(Flow& flow);
+  static void note_shortage(Flow& flow, bool is_short);
   void dial_failed(Flow& flow, const Status& why);
   void retry(Flow& flow, const Status& why);
   void give_up(Flow& flow, const Status& why);

@@ -106,6 +106,7 @@ Status Proxy::listen() {
     acceptors_.push_back(TRY(bootstrap::Acceptor::create(
         receiver().loop(), std::move(listener), link_,
         [this](std::unique_ptr<Link> link) { welcome(std::move(link)); })));
+    acceptors_.back()->turn_away_when_short();
     addresses_.push_back(acceptors_.back()->address());
   }
   return {};
