@@ -42,6 +42,7 @@ RankDump read_rank(const json& object, uint64_t time) {
                 .time = time,
                 .state = text_of(object, "state"),
                 .failure = text_of(object, "failure"),
+                .failure_rank = number_of<int>(object, "failure_rank", -1),
                 .collectives = number_of<uint64_t>(object, "collectives"),
                 .begun = number_of<uint64_t>(object, "begun"),
                 .is_running = number_of<int>(object, "running") != 0,

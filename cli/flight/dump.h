@@ -33,6 +33,7 @@ struct RankDump {
   std::string process;  // "process 4711 on host a12"
   uint64_t time = 0;    // of the dump
   std::string state, failure;
+  int failure_rank = -1;  // whose fault the failure is; -1: nobody's, or not known
   uint64_t collectives = 0;
   uint64_t begun = 0;       // the last launch that its stream came to; 0: not known
   bool is_running = false;  // which has not ended

@@ -3,7 +3,10 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <functional>
+#include <map>
 #include <optional>
+#include <set>
 
 namespace niccolite::flight {
 namespace {
@@ -29,34 +32,71 @@ std::string describe(const RankDump& rank) {
   return text;
 }
 
-// The newest verdict: an older one was of an operation that has gone on since.
-const RankDump* find_verdict(const CommunicatorDump& communicator) {
-  const RankDump* newest = nullptr;
-  for (const auto& [number, rank] : communicator.ranks)
-    if (!rank.verdict.empty() && (newest == nullptr || rank.time > newest->time)) newest = &rank;
-  return newest;
-}
-
 uint64_t failed_at(const RankDump& rank) {
   for (const Event& event : rank.events)
     if (event.kind == "failed") return event.time;
   return rank.time;
 }
 
-// The first cause; the others are its consequences.
-const RankDump* find_failure(const CommunicatorDump& communicator) {
-  const RankDump* first = nullptr;
+/// A rank that says whose fault it is.
+struct Accusation {
+  int by = -1, of = -1;  // of: -1: of nobody
+  std::string text;
+};
+
+// The newest verdict first: an older one was of an operation that has gone on since.
+std::vector<Accusation> find_verdicts(const CommunicatorDump& communicator) {
+  std::vector<const RankDump*> told;
   for (const auto& [number, rank] : communicator.ranks)
-    if (!rank.failure.empty() && (first == nullptr || failed_at(rank) < failed_at(*first)))
-      first = &rank;
-  return first;
+    if (!rank.verdict.empty()) told.push_back(&rank);
+  std::ranges::stable_sort(told, std::greater(), &RankDump::time);
+  std::vector<Accusation> accusations;
+  for (const RankDump* const rank : told)
+    accusations.push_back({.by = rank->rank, .of = rank->verdict_rank, .text = rank->verdict});
+  return accusations;
 }
 
-std::vector<int> missing(const CommunicatorDump& communicator) {
-  std::vector<int> ranks;
-  for (int rank = 0; rank < communicator.nranks; ++rank)
-    if (!communicator.ranks.contains(rank)) ranks.push_back(rank);
-  return ranks;
+// The first cause first; the others are mostly its consequences.
+std::vector<Accusation> find_failures(const CommunicatorDump& communicator) {
+  std::vector<const RankDump*> failed;
+  for (const auto& [number, rank] : communicator.ranks)
+    if (!rank.failure.empty()) failed.push_back(&rank);
+  std::ranges::stable_sort(failed, {}, [](const RankDump* rank) { return failed_at(*rank); });
+  std::vector<Accusation> accusations;
+  for (const RankDump* const rank : failed)
+    accusations.push_back({.by = rank->rank, .of = rank->failure_rank, .text = rank->failure});
+  return accusations;
+}
+
+const Accusation* find_by(const std::vector<Accusation>& accusations, int rank) {
+  const auto found = std::ranges::find(accusations, rank, &Accusation::by);
+  return found == accusations.end() || found->of < 0 || found->of == rank ? nullptr : &*found;
+}
+
+// Whom the first accuses may accuse another one in turn: its fault is then a consequence. Ranks
+// that accuse each other do not reach each other, and whoever is cut off may have said so first:
+// there most are right.
+Accusation weigh(const std::vector<Accusation>& accusations) {
+  const Accusation* believed = &accusations.front();
+  std::set<int> met{believed->by};
+  while (const Accusation* const next = find_by(accusations, believed->of)) {
+    believed = next;
+    if (!met.insert(next->by).second) break;
+  }
+  if (find_by(accusations, believed->of) == nullptr) return *believed;
+  std::map<int, size_t> votes;
+  for (const Accusation& accusation : accusations)
+    if (accusation.of >= 0) ++votes[accusation.of];
+  const auto most =
+      std::ranges::max_element(votes, {}, [](const auto& vote) { return vote.second; });
+  if (std::ranges::count(votes, most->second, [](const auto& vote) { return vote.second; }) == 1)
+    return *std::ranges::find(accusations, most->first, &Accusation::of);
+  return {.by = believed->by,
+          .of = -1,
+          .text = fmt::format("ranks {} and {} do not reach each other, and the dumps do not tell "
+                              "whose machine or network is down; rank {} says: {}",
+                              std::min(believed->by, believed->of),
+                              std::max(believed->by, believed->of), believed->by, believed->text)};
 }
 
 // Nobody said so: whom do others wait for, who waits for nobody?
@@ -70,19 +110,12 @@ std::optional<int> find_awaited(const CommunicatorDump& communicator) {
 }
 
 void judge(const CommunicatorDump& communicator, Finding& finding) {
-  const std::vector<int> silent = missing(communicator);
-  if (const RankDump* const failed = find_failure(communicator)) {
-    finding.verdict = failed->failure;
-    // Whoever died left no dump; others may be on their way out, too.
-    for (const int rank : silent)
-      if (failed->failure.find(fmt::format("rank {} ", rank)) != std::string::npos)
-        finding.culprit = rank;
-    if (finding.culprit < 0 && silent.size() == 1) finding.culprit = silent.front();
-    return;
-  }
-  if (const RankDump* const told = find_verdict(communicator)) {
-    finding.verdict = told->verdict;
-    finding.culprit = told->verdict_rank;
+  std::vector<Accusation> accusations = find_failures(communicator);
+  if (accusations.empty()) accusations = find_verdicts(communicator);
+  if (!accusations.empty()) {
+    Accusation believed = weigh(accusations);
+    finding.verdict = std::move(believed.text);
+    finding.culprit = believed.of;
     return;
   }
   const std::optional<int> awaited = find_awaited(communicator);

@@ -79,9 +79,10 @@ void Watch::examine_host_call() {
     }
     Result<Account> theirs = ask(peer);
     if (!theirs.is_ok()) {
-      if (!is_silent(peer)) continue;
-      verdict.cause = Cause::DoesNotAnswer;
-      verdict.rank = peer;
+      const Reach reach = reach_beside(peer);
+      if (!is_silent(peer) || reach == Reach::NotKnown) continue;
+      verdict.cause = reach == Reach::Nobody ? Cause::CutOff : Cause::DoesNotAnswer;
+      verdict.rank = reach == Reach::Nobody ? rank_ : peer;
     } else if (!call->connects && theirs.value().host_calls < call->number) {
       verdict.rank = peer;
       const std::vector<LoggedCall>& calls = theirs.value().log.calls;
@@ -262,8 +263,34 @@ std::optional<std::string> Watch::judge_hold(const Wait& wait, std::span<const W
 }
 
 void Watch::judge_silence(const Wait& wait, const Account& waiting, int peer) {
-  if (is_silent(peer)) return judge(wait, judge_silent(waiting, peer, Cause::DoesNotAnswer));
-  if (silences_.contains(peer)) next_look_ = wait.lasted() + kLongWait;
+  if (!silences_.contains(peer)) return;
+  const Reach reach = reach_beside(peer);
+  if (!is_silent(peer) || reach == Reach::NotKnown) {
+    next_look_ = wait.lasted() + kLongWait;
+  } else if (reach == Reach::Nobody) {
+    judge(wait, judge_silent(waiting, rank_, Cause::CutOff));
+  } else {
+    judge(wait, judge_silent(waiting, peer, Cause::DoesNotAnswer));
+  }
+}
+
+// To a rank whose machine is cut off all others are silent, and the one that it waits for is no
+// more at fault than any of them. Where there is nobody else to ask, `peer` is the one to be named:
+// it, or the network between the two.
+Watch::Reach Watch::reach_beside(int peer) {
+  constexpr int kMostAsked = 3;  // each takes time if it does not answer
+  int asked = 0;
+  bool are_silent = true;
+  for (int step = 1; step < nranks_ && asked < kMostAsked; ++step) {
+    const int other = (rank_ + step) % nranks_;
+    const bool is_here = hooks_.run_state(other) != RunState::Unknown;
+    if (other == peer || is_here || hooks_.has_left(other)) continue;
+    if (ask(other).is_ok()) return Reach::Others;
+    ++asked;
+    are_silent = are_silent && is_silent(other);
+  }
+  if (asked == 0) return Reach::Others;
+  return are_silent ? Reach::Nobody : Reach::NotKnown;
 }
 
 // A silent rank is given more time: the next answer may come late instead of not at all. A silence

@@ -80,6 +80,7 @@ void describe_snapshot(observe::Json& json, const SnapshotOf& of, const CallLog&
   json.hexadecimal("id", of.communicator).number("rank", of.rank).number("nranks", of.nranks);
   json.number("device", of.device).text("state", of.state);
   if (!of.failure.empty()) json.text("failure", of.failure);
+  if (of.failure_rank >= 0) json.number("failure_rank", of.failure_rank);
   const Account account = watch.account(of.rank);
   json.number("collectives", account.log.collectives.count);
   json.number("begun", account.progress.begun);

@@ -18,6 +18,7 @@ struct SnapshotOf {
   int device = 0;
   const char* state = "";
   std::string failure;                            // the asynchronous error; empty: none
+  int failure_rank = -1;                          // whose fault it is; -1: nobody's, or not known
   std::function<std::string(int rank)> describe;  // "process 4711 on host a12"
 };
 

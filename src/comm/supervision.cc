@@ -132,6 +132,7 @@ void Communicator::record_flight() {
                                  : abort_.raised() ? "ending"
                                                    : "ready",
                         .failure = failed.is_ok() ? "" : failed.message(),
+                        .failure_rank = failed.is_ok() ? -1 : failed.peer(),
                         .describe = [this](int other) { return member_->describe(other); }};
     describe_snapshot(json, of, *log_, *watch_);
     if (stragglers_ != nullptr) stragglers_->describe(json);

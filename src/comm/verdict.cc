@@ -104,7 +104,10 @@ std::string reason(const Verdict& verdict) {
     case Cause::Stopped:
       return "is stopped, by a signal (SIGSTOP) or a debugger: continue it (kill -CONT)";
     case Cause::DoesNotAnswer:
-      return "does not answer: its process hangs, or its machine or the network to it is down";
+      return fmt::format(
+          "does not answer rank {}: its process hangs, its machine is down, or the network between "
+          "the two is",
+          verdict.waiting);
     case Cause::Link:
       return reason(*verdict.link);
     case Cause::Proxy:
@@ -114,6 +117,8 @@ std::string reason(const Verdict& verdict) {
           "is in {}: one thread uses a communicator at a time. Let all ranks make its calls in one "
           "order, or give each thread a communicator of its own (ncclCommSplit)",
           verdict.blocked->describe());
+    case Cause::CutOff:
+      return "hears nothing from any other machine: its network is down, or that of all others";
   }
   return "";
 }
@@ -132,6 +137,7 @@ bool is_fault(Cause cause) {
     case Cause::DoesNotAnswer:
     case Cause::Link:
     case Cause::Proxy:
+    case Cause::CutOff:
       break;
   }
   return true;
@@ -184,7 +190,7 @@ Result<Verdict> Verdict::decode(std::span<const std::byte> bytes, int nranks) {
   Reader reader(bytes, "a verdict");
   Verdict verdict;
   const uint8_t cause = reader.u8();
-  if (cause > static_cast<uint8_t>(Cause::Blocked)) reader.reject("an unknown cause");
+  if (cause > static_cast<uint8_t>(Cause::CutOff)) reader.reject("an unknown cause");
   verdict.cause = static_cast<Cause>(cause);
   verdict.rank = reader.i32();
   verdict.waiting = reader.i32();

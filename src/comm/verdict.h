@@ -22,7 +22,8 @@ enum class Cause : uint8_t {
   DoesNotAnswer,  // its process hangs, or its machine or the network is gone
   Link,           // nothing that it sends to one rank of another machine is acknowledged
   Proxy,          // its thread that carries data to other machines does not come round
-  Blocked         // as NotCalled: a call of it waits for another thread's call
+  Blocked,        // as NotCalled: a call of it waits for another thread's call
+  CutOff          // it hears nothing from any other machine
 };
 
 /// A fault, and not merely somebody who is late.

@@ -141,6 +141,9 @@ class Watch {
   /// Asks for an account; notes for how long `peer` has been silent.
   Result<Account> ask(int peer);
   bool is_silent(int peer) const;
+  /// Who of other machines answers, while `peer` does not? Asks some of them.
+  enum class Reach : uint8_t { Others, Nobody, NotKnown };
+  Reach reach_beside(int peer);
   void judge_silence(const Wait& wait, const Account& waiting, int peer);
   /// For how long the wait has lasted by now, if it goes on.
   std::chrono::milliseconds lasted_by_now(const Wait& wait) const;

@@ -126,6 +126,7 @@ TEST_F(FlightTest, BelievesTheNewestVerdict) {
 TEST_F(FlightTest, TakesTheFirstFailureForTheCause) {
   json first = make_waiting(0, 1), second = make_waiting(2, 1);
   first["failure"] = "rank 1 (process 101 on host a) ended unexpectedly";
+  first["failure_rank"] = 1;
   first["events"].push_back(moment(kNow - 2, "failed", 0));
   second["failure"] = "rank 0 aborted the communicator";
   second["events"].push_back(moment(kNow - 1, "failed", 0));
@@ -134,6 +135,50 @@ TEST_F(FlightTest, TakesTheFirstFailureForTheCause) {
   EXPECT_THAT(only_finding().verdict, HasSubstr("rank 1 (process 101"));
   EXPECT_EQ(only_finding().culprit, 1);
 }
+
+// Up to three ranks left dumps. Each accuses one rank; the first in the list spoke first.
+struct Accusations {
+  const char* name;
+  std::vector<std::pair<int, int>> of;  // who accuses, and whom
+  int culprit;
+  std::string verdict;
+};
+class FlightOfAccusations : public FlightTest, public testing::WithParamInterface<Accusations> {};
+
+TEST_P(FlightOfAccusations, AsFailures) {
+  uint64_t time = kNow - kSecond;
+  for (const auto& [by, of] : GetParam().of) {
+    json rank = make_rank(by, 1, {moment(++time, "failed", 0)});
+    rank["failure"] = fmt::format("{} loses {}", by, of);
+    rank["failure_rank"] = of;
+    write(std::to_string(by) + ".json", {rank});
+  }
+  EXPECT_EQ(only_finding().culprit, GetParam().culprit);
+  EXPECT_THAT(only_finding().verdict, HasSubstr(GetParam().verdict));
+}
+
+TEST_P(FlightOfAccusations, AsVerdicts) {
+  uint64_t time = kNow;  // the newest counts
+  for (const auto& [by, of] : GetParam().of) {
+    json rank = make_waiting(by, of);
+    rank["verdict"] = {{"rank", of}, {"text", fmt::format("{} loses {}", by, of)}};
+    write(std::to_string(by) + ".json", {rank}, --time);
+  }
+  EXPECT_EQ(only_finding().culprit, GetParam().culprit);
+  EXPECT_THAT(only_finding().verdict, HasSubstr(GetParam().verdict));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Flight, FlightOfAccusations,
+    testing::Values(
+        Accusations{"TheCutRankSpeaksFirst", {{2, 0}, {0, 2}, {1, 2}}, 2, "0 loses 2"},
+        Accusations{"TheCutRankSpeaksLast", {{0, 2}, {1, 2}, {2, 0}}, 2, "0 loses 2"},
+        Accusations{"TheCutRankHasNoDump", {{1, 2}, {0, 2}}, 2, "1 loses 2"},
+        Accusations{"TheCutRankKnows", {{2, 2}, {0, 2}, {1, 2}}, 2, "2 loses 2"},
+        Accusations{"OneEach", {{2, 0}, {0, 2}}, -1, "ranks 0 and 2 do not reach each other"},
+        Accusations{"OneAfterTheOther", {{2, 0}, {0, 1}}, 1, "0 loses 1"},
+        Accusations{"AllInACircle", {{0, 1}, {1, 2}, {2, 0}}, -1, "do not reach each other"}),
+    [](const auto& instance) { return instance.param.name; });
 
 TEST_F(FlightTest, FindsNothingWhereAllGoesOn) {
   for (int rank = 0; rank < 3; ++rank)

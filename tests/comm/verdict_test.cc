@@ -248,6 +248,84 @@ TEST(Verdict, NamesAMachineThatDoesNotAnswer) {
   EXPECT_THAT(common_verdict(world), HasSubstr("rank 2 (process 2) does not answer"));
 }
 
+// Ranks of one island reach each other, and no rank of another island. Each rank waits for one
+// other rank, and its log, which the others may never see, has a sentence.
+struct Cut {
+  const char* name;
+  std::vector<int> islands;    // by rank
+  std::vector<int> waits_for;  // by rank
+  std::vector<const char*> told;
+};
+class VerdictOnACut : public testing::TestWithParam<Cut> {};
+
+TEST_P(VerdictOnACut, BlamesNoHealthyRank) {
+  const Cut& cut = GetParam();
+  const int nranks = static_cast<int>(cut.islands.size());
+  World world(nranks);
+  world.call_all(all_reduce(2));
+  const auto at = [](const auto& values, int rank) { return values[static_cast<size_t>(rank)]; };
+  for (int rank = 0; rank < nranks; ++rank) {
+    world.of(rank).run_state = RunState::Unknown;
+    world.of(rank).island = at(cut.islands, rank);
+  }
+  world.wait_for(seconds(20), [&](int repeats) {
+    for (int rank = 0; rank < nranks; ++rank)
+      world.wait(rank, at(cut.waits_for, rank), all_reduce(2), repeats);
+  });
+  for (int rank = 0; rank < nranks; ++rank) {
+    const std::optional<Verdict> verdict = world.of(rank).watch->last_verdict();
+    ASSERT_TRUE(verdict.has_value()) << rank;
+    EXPECT_THAT(verdict->describe(0x77, "its process"), HasSubstr(at(cut.told, rank)))
+        << "of rank " << rank;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Verdict, VerdictOnACut,
+    testing::Values(
+        Cut{"TheLast",
+            {0, 0, 1},
+            {1, 2, 0},
+            {"rank 2 (its process) does not answer rank 1", "rank 2 (its process) does not answer",
+             "rank 2 (its process) hears nothing from any other machine"}},
+        Cut{"TheFirst",
+            {1, 0, 0},
+            {2, 0, 1},
+            {"rank 0 (its process) hears nothing from any other machine",
+             "rank 0 (its process) does not answer rank 1",
+             "rank 0 (its process) does not answer"}},
+        Cut{"OneOfTwo",
+            {0, 1},
+            {1, 0},
+            {"does not answer rank 0: its process hangs, its machine is down, or the network "
+             "between the two is",
+             "does not answer rank 1: its process hangs, its machine is down, or the network "
+             "between the two is"}},
+        Cut{"HalfOfFour",
+            {0, 0, 1, 1},
+            {1, 2, 3, 0},
+            {"rank 2 (its process) does not answer rank 1", "rank 2 (its process) does not answer",
+             "rank 0 (its process) does not answer",
+             "rank 0 (its process) does not answer rank 3"}},
+        Cut{"AllOfFour",
+            {0, 1, 2, 3},
+            {1, 2, 3, 0},
+            {"rank 0 (its process) hears nothing", "rank 1 (its process) hears nothing",
+             "rank 2 (its process) hears nothing", "rank 3 (its process) hears nothing"}}),
+    [](const auto& instance) { return instance.param.name; });
+
+TEST(Verdict, OfARankThatIsCutOffInACallOfTheHostNamesItself) {
+  World world(3);
+  for (const int rank : {0, 1, 2}) world.of(rank).run_state = RunState::Unknown;
+  world.of(2).island = 1;
+  const CallLog::HostCallScope scope(&world.of(2).log, "ncclCommSplit", {}, world.devices().now);
+  world.pass(seconds(20));
+  const std::optional<Verdict> verdict = world.of(2).watch->last_verdict();
+  ASSERT_TRUE(verdict.has_value());
+  EXPECT_THAT(verdict->describe(0x77, "its process"),
+              HasSubstr("ncclCommSplit stands still: rank 2 (its process) hears nothing from any"));
+}
+
 // A machine at its limit takes seconds for an answer.
 TEST(Verdict, DoesNotAccuseAProcessThatAnswersLate) {
   World world(3);

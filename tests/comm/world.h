@@ -45,6 +45,7 @@ class World {
     std::unique_ptr<Watch> watch;
     bool has_left = false;
     bool is_unreachable = false;
+    int island = 0;                              // ranks of several hear nothing of each other
     std::chrono::milliseconds answers_after{0};  // who is less patient hears nothing
     RunState run_state = RunState::Runs;
     bool has_failed = false;
@@ -109,6 +110,9 @@ class World {
   std::string failure() const { return failures_.empty() ? "" : failures_.front().message(); }
 
  private:
+  bool reaches(int rank, int peer) {
+    return !of(peer).is_unreachable && of(peer).island == of(rank).island;
+  }
   void add_ranks(const std::vector<int>& devices) {
     devices_.worlds.push_back(this);
     id_ = 0xc0 + devices_.worlds.size();
@@ -122,7 +126,7 @@ class World {
       hooks.now = [this] { return devices_.now; };
       hooks.ask = [this, rank](int peer, std::chrono::milliseconds patience) -> Result<Account> {
         Rank& asked = of(peer);
-        if (asked.is_unreachable || patience < asked.answers_after)
+        if (!reaches(rank, peer) || patience < asked.answers_after)
           return Status::remote_error("rank {} does not answer", peer);
         ++asked.asked;
         return Account::decode(asked.watch->account(rank).encode(), peer);
@@ -132,7 +136,7 @@ class World {
       };
       hooks.say_farewell = [this, rank](int peer, const Account& mine) -> Result<Account> {
         Rank& asked = of(peer);
-        if (asked.is_unreachable) return Status::remote_error("rank {} does not answer", peer);
+        if (!reaches(rank, peer)) return Status::remote_error("rank {} does not answer", peer);
         asked.watch->keep_farewell(Account::decode(mine.encode(), rank).take());
         return Account::decode(asked.watch->account(rank).encode(), peer);
       };
@@ -142,9 +146,9 @@ class World {
       hooks.describe = [](int of_rank) {
         return fmt::format("process {} on host box", 100 + of_rank);
       };
-      hooks.propose = [this](int peer, const Verdict& verdict, std::chrono::milliseconds) {
+      hooks.propose = [this, rank](int peer, const Verdict& verdict, std::chrono::milliseconds) {
         Rank& asked = of(peer);
-        if (asked.is_unreachable) return Status::remote_error("rank {} does not answer", peer);
+        if (!reaches(rank, peer)) return Status::remote_error("rank {} does not answer", peer);
         asked.watch->decide(
             Verdict::decode(verdict.encode(), static_cast<int>(ranks_.size())).take());
         return Status();
@@ -153,7 +157,7 @@ class World {
         const Verdict arrived =
             Verdict::decode(verdict.encode(), static_cast<int>(ranks_.size())).take();
         for (int other = 0; other < static_cast<int>(ranks_.size()); ++other)
-          if (other != rank) of(other).watch->note(arrived);
+          if (other != rank && of(other).island == of(rank).island) of(other).watch->note(arrived);
       };
       hooks.has_left = [this](int peer) { return of(peer).has_left; };
       hooks.has_failed = [&added] { return added.has_failed; };
