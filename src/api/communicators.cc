@@ -36,7 +36,8 @@ Result<Completion> make(ncclComm_t* handle, comm::Identity identity,
   ras::start_service({.library = fmt::format("{}.{}.{}", NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH),
                       .cuda = kCudaVersion,
                       .runtime = kCudaVersion,
-                      .driver = machine->driver_version()});
+                      .driver = machine->driver_version()},
+                     identity.rank);
   forks::make_orphans();
   auto communicator = std::make_shared<Communicator>(*machine, std::move(identity), configuration);
   LiveCommunicators::instance().add(communicator);

@@ -113,6 +113,10 @@ RunState run_state(const ProcessId& process) {
   }
 }
 
+uint64_t start_of(uint64_t number) {
+  return start_of(stat_of(fmt::format("/proc/{}/stat", number)));
+}
+
 ProcessEnd end_of(const ProcessId& process) {
 #ifdef SYS_pidfd_open
   const auto number = static_cast<pid_t>(process.number);

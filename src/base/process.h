@@ -41,6 +41,9 @@ bool is_visible(const ProcessId& process, const ProcessId& from);
 /// they started at other times.
 RunState run_state(const ProcessId& process);
 
+/// ProcessId::started of process `number`, as this one sees it; 0: not known.
+uint64_t start_of(uint64_t number);
+
 /// The end of another process.
 struct ProcessEnd {
   bool has_come = false;

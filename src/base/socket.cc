@@ -77,8 +77,8 @@ Result<Socket> Socket::listen(const Address& address, int* error_number) {
   return listen(address, /*is_shared=*/false, error_number);
 }
 
-Result<Socket> Socket::listen_shared(const Address& address) {
-  return listen(address, /*is_shared=*/true, nullptr);
+Result<Socket> Socket::listen_shared(const Address& address, int* error_number) {
+  return listen(address, /*is_shared=*/true, error_number);
 }
 
 Result<Socket> Socket::listen(const Address& address, bool is_shared, int* error_number) {

@@ -33,7 +33,7 @@ class Socket {
   static Result<Socket> listen(const Address& address, int* error_number = nullptr);
   /// The same at a port that other processes of this user may listen at, too: each connection is
   /// one of theirs.
-  static Result<Socket> listen_shared(const Address& address);
+  static Result<Socket> listen_shared(const Address& address, int* error_number = nullptr);
   /// Starts to connect; finished when writable, then connect_result() tells how it went.
   /// `from`: the address of this host that it connects from; none: the system chooses.
   static Result<Socket> connect(const Address& address, const Address& from = {},

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <ctime>
 #include <list>
 #include <memory>
@@ -13,8 +14,10 @@
 
 #include <fmt/core.h>
 
+#include "base/listeners.h"
 #include "base/log.h"
 #include "base/parameters.h"
+#include "base/process.h"
 #include "base/socket.h"
 #include "base/thread.h"
 #include "bootstrap/event_loop.h"
@@ -32,6 +35,7 @@ constexpr size_t kMostReports = 8;  // that are collected at once; the others wa
 constexpr size_t kMostSent = size_t{1} << 20;  // bytes that are kept though they have been sent
 constexpr seconds kIdleLimit{60};              // of a client that asks for nothing
 constexpr milliseconds kMonitorInterval{200};
+constexpr milliseconds kJobInterval{500};
 constexpr milliseconds kRest{100};      // of the listener, where no descriptors are left
 constexpr seconds kLongest{24 * 3600};  // where a client wants no time-out
 
@@ -111,7 +115,15 @@ class Server final : public Service {
 
   Status start() {
     const Address address = TRY(Address::parse(options_.address));
-    listener_ = TRY(Socket::listen_shared(address));
+    int error = 0;
+    Result<Socket> listener = Socket::listen_shared(address, &error);
+    if (error == EADDRINUSE)
+      return Status::system_error(
+          "{} listens at {}, so that no client (ncclras, niccolite ras) gets to this one. Give "
+          "each "
+          "job an address of its own (NCCL_RAS_ADDR=localhost:PORT), or no RAS (NCCL_RAS_ENABLE=0)",
+          listeners_at(address).text(), address.text());
+    listener_ = TRY(std::move(listener));
     loop_ = TRY(EventLoop::create());
     listening_ = TRY(loop_->watch(listener_.fd(), EPOLLIN, [this](uint32_t) { accept_waiting(); }));
     thread_ = TRY(Thread::start("nccl-ras", [this] {
@@ -121,10 +133,39 @@ class Server final : public Service {
       clients_.clear();
     }));
     LOG(Info, Ras, "RAS: listening at {}", address.text());
+    if (options_.tells_of_other_jobs)
+      loop_->post([this, address] { look_for_other_jobs(address); });
     return {};
   }
 
  private:
+  // Once it is known who is of this job. The job that came first says nothing.
+  void look_for_other_jobs(const Address& address) {
+    const auto job = comm::StatusBoard::of_process().processes();
+    if (job.empty()) {
+      loop_->after(kJobInterval, [this, address] { look_for_other_jobs(address); });
+      return;
+    }
+    const uint64_t started = this_process().started;
+    Listeners others = listeners_at(address);
+    std::erase_if(others.processes, [&](const ListeningProcess& process) {
+      return process.started > started || std::ranges::any_of(job, [&](const auto& known) {
+               return known.first.pid == static_cast<uint64_t>(process.number);
+             });
+    });
+    if (others.processes.empty()) return;
+    const std::string text = fmt::format(
+        "RAS: {} listens at {}, too, and shares no communicator with this process: a client "
+        "(ncclras, niccolite ras) gets to the one job or the other. Give each job an address of "
+        "its "
+        "own (NCCL_RAS_ADDR=localhost:PORT)",
+        others.text(), address.text());
+    if (parameters::ras_address().empty())
+      LOG(Info, Ras, "{}", text);  // nobody may want RAS
+    else
+      LOG(Warn, Ras, "{}", text);
+  }
+
   // One at a time: who has no descriptor left is told so before it is known whether anybody waits.
   void accept_waiting() {
     int error = 0;
@@ -405,17 +446,22 @@ class Server final : public Service {
 // The one of this process. Ends at exit; a child made by fork() has none of it.
 class Owner {
  public:
-  void start(const Versions& versions) {
+  void start(const Versions& versions, int rank) {
     std::lock_guard lock(mutex_);
     if (process_ == getpid()) return;
     if (process_ != 0) (void)service_.release();  // a parent's: neither thread nor sockets are ours
     process_ = getpid();
     const std::string address =
         parameters::ras_address().empty() ? "localhost:28028" : parameters::ras_address();
-    Result<std::unique_ptr<Service>> service =
-        Service::start({.versions = versions, .address = address});
+    Result<std::unique_ptr<Service>> service = Service::start(
+        {.versions = versions, .address = address, .tells_of_other_jobs = rank == 0});
     if (!service.is_ok()) {
-      LOG(Info, Ras, "RAS: this process does not answer ncclras: {}", service.status().message());
+      const std::string text = fmt::format("RAS: this process does not answer at {}: {}", address,
+                                           service.status().message());
+      if (rank == 0)
+        LOG(Warn, Ras, "{}", text);  // for all of them
+      else
+        LOG(Info, Ras, "{}", text);
       return;
     }
     service_ = std::move(service).take();
@@ -438,10 +484,10 @@ Result<std::unique_ptr<Service>> Service::start(ServiceOptions options) {
   return std::unique_ptr<Service>(std::move(server));
 }
 
-void start_service(const Versions& versions) {
+void start_service(const Versions& versions, int rank) {
   if (parameters::ras_enable() == 0) return;
   static Owner owner;
-  owner.start(versions);
+  owner.start(versions, rank);
 }
 
 }  // namespace niccolite::ras

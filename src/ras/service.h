@@ -4,8 +4,9 @@
 // report that is collected, so that whoever waits long for an answer keeps nobody else waiting.
 // Thread safety: any thread.
 //
-// Nothing here fails a program: where the address cannot be had, one line of INFO says so. Clients
-// cost a bounded number of descriptors and bytes, and those that do not read are dropped.
+// Nothing here fails a program: where the address cannot be had, or another job listens there, too,
+// one line of the log says so, of the process with rank 0. Clients cost a bounded number of
+// descriptors and bytes, and those that do not read are dropped.
 #pragma once
 
 #include <functional>
@@ -20,6 +21,7 @@ namespace niccolite::ras {
 struct ServiceOptions {
   Versions versions;
   std::string address;                    // "localhost:28028"
+  bool tells_of_other_jobs = false;       // that listen at the address, too, and came first
   size_t most_unread = size_t{16} << 20;  // bytes of answers and events that a client has not read
   /// Job collect(), but for tests. On several threads at once.
   std::function<Job(const Deadline& deadline, Abort& cancel)> collect = &ras::collect;
@@ -32,7 +34,8 @@ class Service {
   virtual ~Service() = default;
 };
 
-/// Starts the service of this process, once, unless NCCL_RAS_ENABLE is 0.
-void start_service(const Versions& versions);
+/// Starts the service of this process, once, unless NCCL_RAS_ENABLE is 0. `rank`: of the
+/// communicator that is about to be made.
+void start_service(const Versions& versions, int rank);
 
 }  // namespace niccolite::ras

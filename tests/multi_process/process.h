@@ -55,6 +55,7 @@ class Process {
   /// SIGSTOP: all its threads have stopped afterwards.
   void kill(int signal);
   const std::string& output() const { return output_; }
+  pid_t id() const { return pid_; }
 
  private:
   bool read_some(std::chrono::steady_clock::time_point limit);

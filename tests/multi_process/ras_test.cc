@@ -125,6 +125,30 @@ class Ras : public testing::Test {
   std::vector<Process> processes_;
 };
 
+TEST_F(Ras, OfTheSecondJobAtAnAddressSaysOnceThatItIsTheSecond) {
+  ncclUniqueId id;
+  ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+  std::vector<Process> second;
+  for (const char* rank : {"0", "1"})
+    second.emplace_back(
+        "watched", Arguments{to_text(id), "2", rank},
+        Process::Environment{{"NCCL_RAS_ADDR", "localhost:" + std::to_string(port_)},
+                             {"NCCL_DEBUG", "WARN"}});
+  ASSERT_TRUE(second[0].wait_for_line("NCCL WARN RAS: ")) << second[0].output();
+  const std::string told = second[0].output();
+  EXPECT_THAT(told,
+              testing::ContainsRegex("RAS: process [0-9]+ \\(.*\\) listens at 127.0.0.1 port " +
+                                     std::to_string(port_) + ", too"));
+  EXPECT_THAT(told, HasSubstr("NCCL_RAS_ADDR=localhost:PORT"));
+  const auto is_of_the_first = [&](const Process& process) {
+    return told.find("process " + std::to_string(process.id()) + " ") != std::string::npos;
+  };
+  EXPECT_TRUE(std::ranges::any_of(processes_, is_of_the_first)) << told;
+  ASSERT_TRUE(second[1].wait_for_line("STARTED")) << second[1].output();
+  for (const Process* process : {&second[1], &processes_[0]})
+    EXPECT_THAT(process->output(), testing::Not(HasSubstr("RAS: ")));
+}
+
 // The kernel gives each client to one of the processes: several clients meet several of them.
 TEST_F(Ras, TellsOfAllRanksWhoeverIsAsked) {
   for (int client = 0; client < 8; ++client) {

@@ -29,7 +29,9 @@ extern "C" int accept4(int fd, sockaddr* address, socklen_t* length, int flags) 
 namespace niccolite::ras {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
+using testing::StartsWith;
 
 class ServiceTest : public testing::Test {
  protected:
@@ -93,6 +95,18 @@ struct Standstill {
   }
   std::shared_ptr<std::atomic<int>> running = std::make_shared<std::atomic<int>>(0);
 };
+
+// The listener does not share its port. Nor does a job of another user.
+TEST(ServiceWithoutItsPort, NamesWhoHasIt) {
+  const Socket taken = Socket::listen(Address::parse("127.0.0.1:1").value().with_port(0)).take();
+  const Address address = taken.local_address().value();
+  const auto service =
+      Service::start({.versions = {}, .address = fmt::format("127.0.0.1:{}", address.port())});
+  ASSERT_FALSE(service.is_ok());
+  EXPECT_THAT(service.status().message(),
+              AllOf(StartsWith(fmt::format("process {} (", getpid())),
+                    HasSubstr("listens at " + address.text()), HasSubstr("NCCL_RAS_ADDR=")));
+}
 
 TEST_F(ServiceTest, AnswersOthersWhileItCollects) {
   const Standstill standstill;
