@@ -9,11 +9,12 @@
 #include "base/parameters.h"
 #include "base/process.h"
 #include "comm/version.h"
+#include "transport/descriptor_server.h"
 
 namespace niccolite::comm {
 namespace {
 
-constexpr size_t kMostHost = 64;  // a boot id has 36, a host name at most 64
+constexpr size_t kMostHost = 96;  // a boot id has 36, a reach of sockets at most 40, a name 64
 constexpr size_t kMostBusId = 32;
 constexpr size_t kMostGpu = 96;
 
@@ -75,8 +76,11 @@ Result<RankInfo> describe_this_rank(gpu::Machine& machine, int device, int rank,
   std::array<char, kMostHost + 1> name{};
   gethostname(name.data(), name.size() - 1);
   info.host_name = name.data();
-  const std::string boot = parameters::host_id().empty() ? boot_id() : parameters::host_id();
-  info.host = (boot.empty() ? info.host_name : boot).substr(0, kMostHost);
+  info.host = parameters::host_id();
+  if (info.host.empty())
+    info.host = fmt::format("{} {}", boot_id().empty() ? info.host_name : boot_id(),
+                            transport::reach_of_sockets());
+  info.host = info.host.substr(0, kMostHost);
   info.device_uuid = gpu.uuid;
   info.bus_id = gpu.bus_id.substr(0, kMostBusId);
   info.gpu = gpu.name.substr(0, kMostGpu);
@@ -176,8 +180,8 @@ Status check(std::span<const RankInfo> ranks) {
     if (!is_first && !first.may_share_gpu)
       return Status::invalid_usage(
           "Duplicate GPU detected : ranks {} and {} both use GPU {} (bus {}) of host {}. Give each "
-          "rank its own device, or "
-          "set NCCL_MULTI_RANK_GPU_ENABLE=1",
+          "rank its own device, or set NCCL_MULTI_RANK_GPU_ENABLE=1; ranks in containers with GPUs "
+          "of their own need an NCCL_HOSTID for each container",
           other->second, rank, info.device, info.bus_id, info.host_name);
   }
   return {};

@@ -20,8 +20,9 @@ struct RankInfo {
   uint32_t version = 0;  // NCCL version code of the library
   int device = -1;       // ordinal in its process
   gpu::Kind machine = gpu::Kind::Virtual;
-  std::string host;  // NCCL_HOSTID, or the boot id of the kernel: equal for processes of one
-                     // machine, also across containers
+  // NCCL_HOSTID, or the boot id of the kernel with transport::reach_of_sockets(): equal for
+  // processes of one machine, also across containers that can hand memory to each other.
+  std::string host;
   std::string host_name;
   std::array<uint8_t, 16> device_uuid{};
   std::string bus_id;

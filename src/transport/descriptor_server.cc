@@ -5,6 +5,7 @@
 #include <sys/eventfd.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -109,8 +110,9 @@ Status peer_failure(int error, const std::string& address) {
     case ECONNREFUSED:
     case ENOENT:
       return Status::remote_error(
-          "nobody answers at Unix socket {}: the peer's process has ended, or is in another "
-          "network namespace (then set NCCL_IPC_USE_ABSTRACT_SOCKET=0)",
+          "nobody answers at Unix socket {}: the peer's process has ended, or is in a container "
+          "with another network, though NCCL_HOSTID is the same (give each container its own "
+          "NCCL_HOSTID, or have them share /tmp and set NCCL_IPC_USE_ABSTRACT_SOCKET=0)",
           address);
     case ECONNRESET:
     case EPIPE:
@@ -321,6 +323,14 @@ void DescriptorServer::serve(const Fd& client) {
     return;
   }
   (void)!send(client.get(), &kUnknown, 1, MSG_NOSIGNAL);  // a client that is gone needs no answer
+}
+
+std::string reach_of_sockets() {
+  const bool are_abstract = parameters::ipc_use_abstract_socket() != 0;
+  struct stat place {};
+  if (stat(are_abstract ? "/proc/self/ns/net" : kFolder, &place) != 0) return "";
+  return are_abstract ? fmt::format("net {}", place.st_ino)
+                      : fmt::format("folder {:x} {:x}", place.st_dev, place.st_ino);
 }
 
 Result<Fd> fetch_descriptor(const std::string& address, const Token& token,

@@ -43,6 +43,10 @@ class DescriptorServer {
   Thread thread_;  // last member: uses all of the above
 };
 
+/// Equal for processes of one kernel that find each other's sockets: the network namespace of
+/// abstract ones, else the folder of paths. Empty: not known.
+std::string reach_of_sockets();
+
 /// The descriptor of the memory `token` of the process that serves `address`.
 Result<Fd> fetch_descriptor(const std::string& address, const Token& token,
                             const Deadline& deadline);

@@ -71,6 +71,19 @@ std::vector<Layout> layouts() {
 INSTANTIATE_TEST_SUITE_P(, Layouts, testing::ValuesIn(layouts()),
                          testing::PrintToStringParamName());
 
+// As containers of one machine are, each with a network of its own: they can hand no memory to each
+// other, and are machines of their own without being told so.
+TEST(Containers, OfOneMachineMeetOverTheNetwork) {
+  NETWORK_OR_SKIP(network, .machines = 2);
+  std::vector<Process> running =
+      start(*network,
+            {.role = "work", .devices = 2, .rest = {"5"}, .environment = {{"NCCL_HOSTID", ""}}});
+  for (Process& process : running) {
+    EXPECT_EQ(process.wait(seconds(60)), 0) << process.output();
+    EXPECT_THAT(process.output(), Not(HasSubstr("NCCL WARN")));
+  }
+}
+
 // TCP makes up for what wires lose and mix up: it arrives late, and in pieces.
 TEST(BadWires, LeaveEveryOperationRight) {
   NETWORK_OR_SKIP(network, .machines = 3);
