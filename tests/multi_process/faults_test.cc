@@ -6,9 +6,11 @@
 
 #include <chrono>
 #include <filesystem>
+#include <optional>
 #include <thread>
 
 #include "tests/api/trial.h"
+#include "tests/multi_process/buffer_ranks.h"
 #include "tests/multi_process/process.h"
 #include "tests/multi_process/ranks.h"
 
@@ -359,6 +361,72 @@ TEST(Faults, AnIdWithAnotherSecretDoesNotGetIn) {
   EXPECT_EQ(stranger.wait(seconds(30)), 0) << stranger.output();
   EXPECT_THAT(stranger.output(), HasSubstr("RESULT 6 "));
 }
+
+// id nranks rank what: rank 1 lacks descriptors in `what`, which is the first call after init or
+// comes after an all-reduce, and says what all ranks see.
+ROLE(lacks_descriptors) {
+  const int rank = std::stoi(arguments[2]);
+  const std::string what = arguments[3];
+  LocalRanks ranks(to_id(arguments[0]), std::stoi(arguments[1]), rank, 1);
+  if (what != "connect" && !ranks.all_reduce(1000)) return 1;
+  void* buffer = nullptr;
+  constexpr size_t kBytes = 1 << 20;
+  REQUIRE_NCCL(ncclMemAlloc(&buffer, kBytes));
+  std::optional<NoDescriptors> lack;
+  if (rank == 1) lack.emplace();
+  ncclResult_t result = ncclSuccess;
+  if (what == "connect") {
+    result = ranks.start(1000);
+    if (result == ncclSuccess) result = ranks.finish();
+  } else if (what == "split") {
+    ncclComm_t half = nullptr;
+    result = ncclCommSplit(ranks.comms[0], 0, -rank, &half, nullptr);
+    std::swap(half, ranks.comms[0]);
+    if (result == ncclSuccess) result = ranks.start(1000);
+    if (result == ncclSuccess) result = ranks.finish();
+  } else {
+    ncclWindow_t window = nullptr;
+    result = ncclCommWindowRegister(ranks.comms[0], buffer, kBytes, &window, 0);
+  }
+  lack.reset();
+  std::printf("RESULT %d %s\n", result, ncclGetLastError(nullptr));
+  std::fflush(stdout);
+  for (;;) pause();  // its end is another reason
+}
+
+struct Lack {
+  const char* name;
+  const char* what;
+  bool has_machines;  // each rank is one
+};
+class LackOfDescriptors : public testing::TestWithParam<Lack> {};
+
+// By the rank whose call it is; a window is everybody's.
+TEST_P(LackOfDescriptors, AfterInitIsToldAsThat) {
+  const std::string id = to_text(make_id());
+  std::vector<Process> processes;
+  for (const char* rank : {"0", "1", "2"}) {
+    Process::Environment environment;
+    if (GetParam().has_machines) environment["NCCL_HOSTID"] = std::string("machine") + rank;
+    processes.emplace_back("lacks_descriptors", Arguments{id, "3", rank, GetParam().what},
+                           environment);
+  }
+  for (size_t rank = 0; rank < processes.size(); ++rank) {
+    if (rank != 1 && GetParam().what != std::string("register")) continue;
+    EXPECT_TRUE(processes[rank].wait_for_line("RESULT ", seconds(20))) << processes[rank].output();
+    EXPECT_THAT(processes[rank].output(), testing::Not(HasSubstr("RESULT 0")));
+    EXPECT_THAT(processes[rank].output(),
+                testing::ContainsRegex("RESULT .*(no file descriptor left|Too many open files)"));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Faults, LackOfDescriptors,
+                         testing::Values(Lack{"Connect", "connect", false},
+                                         Lack{"ConnectMachines", "connect", true},
+                                         Lack{"Split", "split", false},
+                                         Lack{"SplitMachines", "split", true},
+                                         Lack{"Register", "register", false}),
+                         [](const auto& instance) { return instance.param.name; });
 
 // Rank 0 of two that invites a newcomer, and then grows though rank 1 is dead.
 ROLE(grows_too_late) {

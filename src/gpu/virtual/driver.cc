@@ -1,9 +1,11 @@
 #include "gpu/virtual/driver.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <charconv>
 #include <chrono>
 #include <cstring>
@@ -12,6 +14,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/fd.h"
 #include "base/forks.h"
 #include "base/parameters.h"
 #include "gpu/virtual/driver_calls.h"
@@ -25,6 +28,11 @@ namespace {
 
 // The name of a file that stands for a memory pool; behind it the device's number.
 constexpr std::string_view kPoolFile = "virtual-gpu-pool-";
+
+bool lacks_descriptors() {
+  const Fd any(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  return !any.valid() && (errno == EMFILE || errno == ENFILE);
+}
 
 /// Is "a-b" in `pairs`, in either order? "0-1,2-3".
 bool is_said_to_tear(const std::string& pairs, int a, int b) {
@@ -59,7 +67,7 @@ class Driver final : public VirtualMachine, public DriverCalls {
     MemoryProperties made;
     const Error error =
         runtime_.memory().allocate(device, bytes, PointerKind::Device, shareable, &made);
-    if (error == Error::MemoryAllocation) {
+    if (error == Error::MemoryAllocation && !lacks_descriptors()) {
       size_t free = 0;
       size_t total = 0;
       runtime_.memory().usage(device, &free, &total);
@@ -566,19 +574,25 @@ class Driver final : public VirtualMachine, public DriverCalls {
     return Memory(this, made.base, made.base, made.bytes, made.device);
   }
 
+  // Memory of virtual GPUs that is shared is files, for which CUDA has no error of its own.
+  static std::string cause_of(Error error) {
+    const bool may_be_short = error == Error::OperatingSystem || error == Error::MemoryAllocation;
+    if (may_be_short && lacks_descriptors())
+      return fmt::format("this process has no file descriptor left (limit: ulimit -n) ({})",
+                         name_of(error));
+    return fmt::format("{} ({})", text_of(error), name_of(error));
+  }
   // "virtual GPU 3: cannot <what about object> this device: <cause>"
   template <typename Object>
   static Status refused(Error error, const char* what, const Object& object, int device) {
-    return Status::cuda_error("cannot {} virtual GPU {}: {} ({})",
-                              fmt::format(fmt::runtime(what), object), device, text_of(error),
-                              name_of(error));
+    return Status::cuda_error("cannot {} virtual GPU {}: {}",
+                              fmt::format(fmt::runtime(what), object), device, cause_of(error));
   }
   // The same of what belongs to none that is known.
   template <typename Object>
   static Status refused(Error error, const char* what, const Object& object) {
-    return Status::cuda_error("cannot {} virtual GPUs: {} ({})",
-                              fmt::format(fmt::runtime(what), object), text_of(error),
-                              name_of(error));
+    return Status::cuda_error("cannot {} virtual GPUs: {}", fmt::format(fmt::runtime(what), object),
+                              cause_of(error));
   }
   static Status check(Error error, const char* what, StreamHandle stream, int device) {
     if (error == Error::None) return {};
