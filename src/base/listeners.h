@@ -1,5 +1,5 @@
-// Who listens at a TCP address of this network namespace, as /proc says: for messages that tell who
-// has an address already. Thread safety: any thread.
+// Processes that listen at a TCP address of this network namespace, as /proc has them: for messages
+// about an address that is taken. Thread safety: any thread.
 #pragma once
 
 #include <sys/types.h>
@@ -18,15 +18,15 @@ struct ListeningProcess {
 };
 
 struct Listeners {
-  std::vector<ListeningProcess> processes;  // oldest first; those of others may be hidden
+  std::vector<ListeningProcess> processes;  // oldest first; /proc may hide other users' ones
   std::vector<uid_t> users;                 // of all that listen, hidden or not; ascending
 
   /// "process 4711 (python3)", "a process of user 1000", or "another process".
   std::string text() const;
 };
 
-/// Those that listen at `address`, or at its port on all addresses. Reads the descriptors of every
-/// process that this one may look at: some milliseconds.
+/// Finds the sockets that listen at `address`, or at its port on all addresses. Reads the
+/// descriptors of every process that this one may look at: some milliseconds.
 Listeners listeners_at(const Address& address);
 
 }  // namespace niccolite

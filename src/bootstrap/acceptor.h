@@ -24,8 +24,8 @@ class Acceptor final : private Link::Owner {
   ~Acceptor();
 
   const Address& address() const { return address_; }
-  /// Keeps a descriptor, by which those that come while there is no other hear why they are not let
-  /// in (Link::End::Short).
+  /// Keeps a descriptor. A peer that comes while there is no other one hears by it why it is not
+  /// let in (Link::End::Short).
   void turn_away_when_short();
   /// Keeps a descriptor, of whatever, until `exhausted` is called, by which others can hear of
   /// that.
@@ -46,7 +46,7 @@ class Acceptor final : private Link::Owner {
 
   EventLoop& loop_;
   Socket listener_;
-  Fd reserve_;  // a descriptor for what `exhausted` has to say, or for those that are turned away
+  Fd reserve_;  // a descriptor for the news of `exhausted`, or for a peer that is turned away
   Link::Options options_;
   std::function<void(std::unique_ptr<Link>)> welcome_;
   std::function<void(const Status&)> exhausted_;

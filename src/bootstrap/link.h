@@ -56,7 +56,7 @@ class Link {
     authentication::Identity self;
     /// Of an acceptor for several identities: the one that a stranger asks for, instead of `self`.
     std::function<authentication::Identity(uint64_t number)> identity_of;
-    /// Of an acceptor: why it cannot keep a peer that has proved who it is; empty: it can.
+    /// Tells why an acceptor cannot keep a peer that has proved who it is; empty: it can.
     std::function<std::string()> lacks{};
     size_t max_frame = kMaxFrame;
     Address from{};  // of this host, that it dials from; none: the system chooses

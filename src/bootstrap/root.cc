@@ -24,7 +24,7 @@ namespace {
 
 // Some programs make ids hours before they need them.
 constexpr auto kIdleLimit = std::chrono::hours(24);
-// For those that are not let in, as the process exits.
+// Ranks that are not let in may read the reason for so long while the process exits.
 constexpr auto kReading = std::chrono::seconds(2);
 constexpr auto kReadingLook = std::chrono::milliseconds(10);
 // Frames to the root are small; nothing else is let in.

@@ -274,8 +274,8 @@ void Watch::judge_silence(const Wait& wait, const Account& waiting, int peer) {
   }
 }
 
-// To a rank whose machine is cut off all others are silent, and the one that it waits for is no
-// more at fault than any of them. Where there is nobody else to ask, `peer` is the one to be named:
+// To a rank whose machine is cut off all others are silent, and the rank that it waits for is no
+// more at fault than any other. Where there is nobody else to ask, `peer` is the one to be named:
 // it, or the network between the two.
 Watch::Reach Watch::reach_beside(int peer) {
   constexpr int kMostAsked = 3;  // each takes time if it does not answer

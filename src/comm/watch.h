@@ -141,7 +141,7 @@ class Watch {
   /// Asks for an account; notes for how long `peer` has been silent.
   Result<Account> ask(int peer);
   bool is_silent(int peer) const;
-  /// Who of other machines answers, while `peer` does not? Asks some of them.
+  /// Asks some ranks of other machines, while `peer` does not answer: do they?
   enum class Reach : uint8_t { Others, Nobody, NotKnown };
   Reach reach_beside(int peer);
   void judge_silence(const Wait& wait, const Account& waiting, int peer);
