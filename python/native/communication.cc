@@ -10,6 +10,7 @@
 
 #include "buffer.h"
 #include "communicator.h"
+#include "config.h"
 #include "devices.h"
 #include "errors.h"
 #include "group.h"
@@ -49,13 +50,28 @@ class Call {
   void run(const Function& function, Arguments... arguments) {
     const auto& queue = function.loaded();
     const ncclComm_t handle = communicator_.handle;
-    const auto stream =
-        reinterpret_cast<cudaStream_t>(stream_);  // NOLINT(performance-no-int-to-ptr)
-    python::run(communicator_, [&] { return queue(arguments..., handle, stream); });
+    python::run(communicator_, [&] { return queue(arguments..., handle, cuda_stream()); });
+    finish();
+  }
+  /// Calls `configured` where `config` is not None, else `function`.
+  template <typename Function, typename Configured, typename... Arguments>
+  void run_collective(nb::handle config, const Function& function, const Configured& configured,
+                      Arguments... arguments) {
+    if (config.is_none()) [[likely]]
+      return run(function, arguments...);
+    const auto& queue = configured.loaded();
+    const ncclComm_t handle = communicator_.handle;
+    const ncclCollConfig_t* settings = &nb::cast<const CollConfig&>(config).values;
+    python::run(communicator_,
+                [&] { return queue(arguments..., handle, cuda_stream(), settings); });
     finish();
   }
 
  private:
+  cudaStream_t cuda_stream() const {
+    return reinterpret_cast<cudaStream_t>(stream_);  // NOLINT(performance-no-int-to-ptr)
+  }
+
   const Buffer& use(Buffer& buffer, const char* name, nb::handle object, bool written) {
     buffer = Buffer(name, object, written);
     buffer.place_on(device_, communicator_.in_flight.newest());
@@ -135,18 +151,18 @@ ncclRedOp_t operation(nb::handle op) {
 // ---- collectives
 
 void all_reduce(nb::handle comm, nb::handle sendbuf, nb::handle recvbuf, nb::handle op,
-                nb::handle stream) {
+                nb::handle stream, nb::handle config) {
   Call call(comm, "reduce", stream);
   const Buffer& send = call.reads("sendbuf", sendbuf);
   const Buffer& receive = call.writes("recvbuf", recvbuf);
   require_same_type(send, receive);
   require_count(receive, send.count(), "as many as in sendbuf");
-  call.run(library().AllReduce, send.data(), receive.data(), send.count(), send.type(),
-           operation(op));
+  call.run_collective(config, library().AllReduce, library().AllReduceConfig, send.data(),
+                      receive.data(), send.count(), send.type(), operation(op));
 }
 
 void reduce(nb::handle comm, nb::handle sendbuf, nb::handle recvbuf, nb::handle op, int root,
-            nb::handle stream) {
+            nb::handle stream, nb::handle config) {
   Call call(comm, "reduce", stream);
   const Buffer& send = call.reads("sendbuf", sendbuf);
   void* target = nullptr;
@@ -156,11 +172,12 @@ void reduce(nb::handle comm, nb::handle sendbuf, nb::handle recvbuf, nb::handle 
     require_count(receive, send.count(), "as many as in sendbuf");
     target = receive.data();
   }
-  call.run(library().Reduce, send.data(), target, send.count(), send.type(), operation(op), root);
+  call.run_collective(config, library().Reduce, library().ReduceConfig, send.data(), target,
+                      send.count(), send.type(), operation(op), root);
 }
 
-void broadcast(nb::handle comm, nb::handle sendbuf, nb::handle recvbuf, int root,
-               nb::handle stream) {
+void broadcast(nb::handle comm, nb::handle sendbuf, nb::handle recvbuf, int root, nb::handle stream,
+               nb::handle config) {
   Call call(comm, "broadcast", stream);
   const Buffer& receive = call.writes("recvbuf", recvbuf);
   const void* source = nullptr;
@@ -171,19 +188,23 @@ void broadcast(nb::handle comm, nb::handle sendbuf, nb::handle recvbuf, int root
       throw_count(elements(send) + ", " + elements(receive) + ": they must be equal");
     source = send.data();
   }
-  call.run(library().Broadcast, source, receive.data(), receive.count(), receive.type(), root);
+  call.run_collective(config, library().Broadcast, library().BroadcastConfig, source,
+                      receive.data(), receive.count(), receive.type(), root);
 }
 
-void all_gather(nb::handle comm, nb::handle sendbuf, nb::handle recvbuf, nb::handle stream) {
+void all_gather(nb::handle comm, nb::handle sendbuf, nb::handle recvbuf, nb::handle stream,
+                nb::handle config) {
   Call call(comm, "gather", stream);
   const Buffer& send = call.reads("sendbuf", sendbuf);
   const Buffer& receive = call.writes("recvbuf", recvbuf);
   require_same_type(send, receive);
   require_count(receive, send.count() * call.nranks(), "sendbuf's from each rank");
-  call.run(library().AllGather, send.data(), receive.data(), send.count(), send.type());
+  call.run_collective(config, library().AllGather, library().AllGatherConfig, send.data(),
+                      receive.data(), send.count(), send.type());
 }
 
-void gather(nb::handle comm, nb::handle sendbuf, nb::handle recvbuf, int root, nb::handle stream) {
+void gather(nb::handle comm, nb::handle sendbuf, nb::handle recvbuf, int root, nb::handle stream,
+            nb::handle config) {
   Call call(comm, "gather", stream);
   const Buffer& send = call.reads("sendbuf", sendbuf);
   void* target = nullptr;
@@ -193,10 +214,12 @@ void gather(nb::handle comm, nb::handle sendbuf, nb::handle recvbuf, int root, n
     require_count(receive, send.count() * call.nranks(), "sendbuf's from each rank");
     target = receive.data();
   }
-  call.run(library().Gather, send.data(), target, send.count(), send.type(), root);
+  call.run_collective(config, library().Gather, library().GatherConfig, send.data(), target,
+                      send.count(), send.type(), root);
 }
 
-void scatter(nb::handle comm, nb::handle sendbuf, nb::handle recvbuf, int root, nb::handle stream) {
+void scatter(nb::handle comm, nb::handle sendbuf, nb::handle recvbuf, int root, nb::handle stream,
+             nb::handle config) {
   Call call(comm, "scatter", stream);
   const Buffer& receive = call.writes("recvbuf", recvbuf);
   const void* source = nullptr;
@@ -208,28 +231,32 @@ void scatter(nb::handle comm, nb::handle sendbuf, nb::handle recvbuf, int root, 
                   elements(receive));
     source = send.data();
   }
-  call.run(library().Scatter, source, receive.data(), receive.count(), receive.type(), root);
+  call.run_collective(config, library().Scatter, library().ScatterConfig, source, receive.data(),
+                      receive.count(), receive.type(), root);
 }
 
 void reduce_scatter(nb::handle comm, nb::handle sendbuf, nb::handle recvbuf, nb::handle op,
-                    nb::handle stream) {
+                    nb::handle stream, nb::handle config) {
   Call call(comm, "reduce_scatter", stream);
   const Buffer& send = call.reads("sendbuf", sendbuf);
   const Buffer& receive = call.writes("recvbuf", recvbuf);
   require_same_type(send, receive);
   const size_t block = block_of(send, call.nranks());
   require_count(receive, block, "sendbuf's divided by the ranks");
-  call.run(library().ReduceScatter, send.data(), receive.data(), block, send.type(), operation(op));
+  call.run_collective(config, library().ReduceScatter, library().ReduceScatterConfig, send.data(),
+                      receive.data(), block, send.type(), operation(op));
 }
 
-void all_to_all(nb::handle comm, nb::handle sendbuf, nb::handle recvbuf, nb::handle stream) {
+void all_to_all(nb::handle comm, nb::handle sendbuf, nb::handle recvbuf, nb::handle stream,
+                nb::handle config) {
   Call call(comm, "alltoall", stream);
   const Buffer& send = call.reads("sendbuf", sendbuf);
   const Buffer& receive = call.writes("recvbuf", recvbuf);
   require_same_type(send, receive);
   const size_t block = block_of(send, call.nranks());
   require_count(receive, send.count(), "as many as in sendbuf");
-  call.run(library().AlltoAll, send.data(), receive.data(), block, send.type());
+  call.run_collective(config, library().AlltoAll, library().AlltoAllConfig, send.data(),
+                      receive.data(), block, send.type());
 }
 
 // ---- messages and signals
@@ -302,19 +329,21 @@ void bind_communication(nb::module_& module) {
   // Whatever an argument is, None included, the call sees it and names it.
 #define NICCOLITE_ANY nb::arg().none()
   module.def("all_reduce", &all_reduce, NICCOLITE_ANY, NICCOLITE_ANY, NICCOLITE_ANY, NICCOLITE_ANY,
-             NICCOLITE_ANY);
-  module.def("reduce", &reduce, NICCOLITE_ANY, NICCOLITE_ANY, NICCOLITE_ANY, NICCOLITE_ANY,
-             nb::arg(), NICCOLITE_ANY);
-  module.def("broadcast", &broadcast, NICCOLITE_ANY, NICCOLITE_ANY, NICCOLITE_ANY, nb::arg(),
-             NICCOLITE_ANY);
-  module.def("all_gather", &all_gather, NICCOLITE_ANY, NICCOLITE_ANY, NICCOLITE_ANY, NICCOLITE_ANY);
-  module.def("gather", &gather, NICCOLITE_ANY, NICCOLITE_ANY, NICCOLITE_ANY, nb::arg(),
-             NICCOLITE_ANY);
-  module.def("scatter", &scatter, NICCOLITE_ANY, NICCOLITE_ANY, NICCOLITE_ANY, nb::arg(),
-             NICCOLITE_ANY);
-  module.def("reduce_scatter", &reduce_scatter, NICCOLITE_ANY, NICCOLITE_ANY, NICCOLITE_ANY,
              NICCOLITE_ANY, NICCOLITE_ANY);
-  module.def("all_to_all", &all_to_all, NICCOLITE_ANY, NICCOLITE_ANY, NICCOLITE_ANY, NICCOLITE_ANY);
+  module.def("reduce", &reduce, NICCOLITE_ANY, NICCOLITE_ANY, NICCOLITE_ANY, NICCOLITE_ANY,
+             nb::arg(), NICCOLITE_ANY, NICCOLITE_ANY);
+  module.def("broadcast", &broadcast, NICCOLITE_ANY, NICCOLITE_ANY, NICCOLITE_ANY, nb::arg(),
+             NICCOLITE_ANY, NICCOLITE_ANY);
+  module.def("all_gather", &all_gather, NICCOLITE_ANY, NICCOLITE_ANY, NICCOLITE_ANY, NICCOLITE_ANY,
+             NICCOLITE_ANY);
+  module.def("gather", &gather, NICCOLITE_ANY, NICCOLITE_ANY, NICCOLITE_ANY, nb::arg(),
+             NICCOLITE_ANY, NICCOLITE_ANY);
+  module.def("scatter", &scatter, NICCOLITE_ANY, NICCOLITE_ANY, NICCOLITE_ANY, nb::arg(),
+             NICCOLITE_ANY, NICCOLITE_ANY);
+  module.def("reduce_scatter", &reduce_scatter, NICCOLITE_ANY, NICCOLITE_ANY, NICCOLITE_ANY,
+             NICCOLITE_ANY, NICCOLITE_ANY, NICCOLITE_ANY);
+  module.def("all_to_all", &all_to_all, NICCOLITE_ANY, NICCOLITE_ANY, NICCOLITE_ANY, NICCOLITE_ANY,
+             NICCOLITE_ANY);
   module.def("send", &send, NICCOLITE_ANY, NICCOLITE_ANY, nb::arg(), NICCOLITE_ANY);
   module.def("recv", &recv, NICCOLITE_ANY, NICCOLITE_ANY, nb::arg(), NICCOLITE_ANY);
   module.def("put_signal", &put_signal, NICCOLITE_ANY, NICCOLITE_ANY, nb::arg(), nb::arg(),

@@ -1,9 +1,11 @@
 #include "communicators.h"
 
+#include <nanobind/stl/array.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <array>
 #include <cstring>
 #include <optional>
 #include <string>
@@ -14,6 +16,7 @@
 #include "errors.h"
 #include "group.h"
 #include "library.h"
+#include "team.h"
 #include "waiting.h"
 
 namespace nb = nanobind;
@@ -151,10 +154,81 @@ void call(nb::handle self, const Function& function, Arguments... arguments) {
   run(communicator, [&] { return loaded(handle, arguments...); });
 }
 
-ncclCommProperties_t properties(Communicator& communicator) {
-  ncclCommProperties_t answer = NCCL_COMM_PROPERTIES_INITIALIZER;
+// ncclCommProperties_t of NCCL 2.32's header, which has more fields than ours; they are unset where
+// the library is older.
+struct Properties : ncclCommProperties_t {
+  uint64_t commHash = 0;
+  int ginMinStride = 0;
+  int ginConnectionType = 0;
+  std::array<bool, 64> ginSupport{};
+  size_t devCommRuntimeVersionSize = 0;
+  bool cftSupport = false;
+  bool cftMulticastSupport = false;
+  bool cftCountedSupport = false;
+};
+static_assert(sizeof(Properties) == 152);
+
+Properties properties(Communicator& communicator) {
+  Properties answer{NCCL_COMM_PROPERTIES_INITIALIZER};
+  int version = 0;
+  check(library().GetVersion(&version));
+  if (library().is_ours() || version >= static_cast<int>(kVersionOfTails)) {
+    answer.size = sizeof answer;
+    answer.version = kVersionOfTails;
+  }
   check(library().CommQueryProperties(communicator.handle, &answer));
   return answer;
+}
+
+template <typename Field>
+void bind_since_2_32(nb::class_<Properties>& bound, const char* name, Field Properties::*member) {
+  bound.def_prop_ro(name, [member](const Properties& self) {
+    return self.version >= kVersionOfTails ? std::optional(self.*member) : std::nullopt;
+  });
+}
+
+void bind_properties(nb::module_& module) {
+  nb::class_<Properties> bound(module, "Properties");
+  bound.def_ro("rank", &Properties::rank)
+      .def_ro("n_ranks", &Properties::nRanks)
+      .def_ro("cuda_dev", &Properties::cudaDev)
+      .def_ro("nvml_dev", &Properties::nvmlDev)
+      .def_ro("device_api_support", &Properties::deviceApiSupport)
+      .def_ro("multimem_support", &Properties::multimemSupport)
+      .def_prop_ro("gin_type",
+                   [](const Properties& self) { return static_cast<int>(self.ginType); })
+      .def_ro("n_lsa_teams", &Properties::nLsaTeams)
+      .def_ro("host_rma_support", &Properties::hostRmaSupport)
+      .def_prop_ro("railed_gin_type",
+                   [](const Properties& self) { return static_cast<int>(self.railedGinType); });
+  bind_since_2_32(bound, "comm_hash", &Properties::commHash);
+  bind_since_2_32(bound, "gin_min_stride", &Properties::ginMinStride);
+  bind_since_2_32(bound, "gin_connection_type", &Properties::ginConnectionType);
+  bind_since_2_32(bound, "gin_support", &Properties::ginSupport);
+  bind_since_2_32(bound, "dev_comm_runtime_version_size", &Properties::devCommRuntimeVersionSize);
+  bind_since_2_32(bound, "cft_support", &Properties::cftSupport);
+  bind_since_2_32(bound, "cft_multicast_support", &Properties::cftMulticastSupport);
+  bind_since_2_32(bound, "cft_counted_support", &Properties::cftCountedSupport);
+}
+
+void bind_teams(nb::module_& module) {
+  module.def("team_world",
+             [](Communicator& self) { return from_team(library().TeamWorld(self.handle)); });
+  module.def("team_lsa",
+             [](Communicator& self) { return from_team(library().TeamLsa(self.handle)); });
+  module.def("team_rail",
+             [](Communicator& self) { return from_team(library().TeamRail(self.handle)); });
+  module.def("team_cft", [](Communicator& self, int mode) {
+    return from_team(library().TeamCft(self.handle, static_cast<ncclCftTeamMode_t>(mode)));
+  });
+  module.def("team_cft_multimem",
+             [](Communicator& self) { return from_team(library().TeamCftMultimem(self.handle)); });
+  module.def("team_rank_to_world", [](Communicator& self, const Team& team, int rank) {
+    return library().TeamRankToWorld(self.handle, as_team(team), rank);
+  });
+  module.def("team_rank_to_lsa", [](Communicator& self, const Team& team, int rank) {
+    return library().TeamRankToLsa(self.handle, as_team(team), rank);
+  });
 }
 
 }  // namespace
@@ -175,18 +249,8 @@ void bind_communicators(nb::module_& module) {
       .def_prop_ro("nranks", &Communicator::ask_nranks)
       .def_prop_ro("rank", &Communicator::ask_rank)
       .def_prop_ro("device", &Communicator::ask_device);
-  nb::class_<ncclCommProperties_t>(module, "Properties")
-      .def_ro("cuda_dev", &ncclCommProperties_t::cudaDev)
-      .def_ro("nvml_dev", &ncclCommProperties_t::nvmlDev)
-      .def_ro("device_api_support", &ncclCommProperties_t::deviceApiSupport)
-      .def_ro("multimem_support", &ncclCommProperties_t::multimemSupport)
-      .def_prop_ro("gin_type",
-                   [](const ncclCommProperties_t& self) { return static_cast<int>(self.ginType); })
-      .def_ro("n_lsa_teams", &ncclCommProperties_t::nLsaTeams)
-      .def_ro("host_rma_support", &ncclCommProperties_t::hostRmaSupport)
-      .def_prop_ro("railed_gin_type", [](const ncclCommProperties_t& self) {
-        return static_cast<int>(self.railedGinType);
-      });
+  bind_properties(module);
+  bind_teams(module);
 
   module.def("unique_id", &unique_id);
   module.def("initialize", &initialize, nb::arg(), nb::arg(), nb::arg(), nb::arg(),

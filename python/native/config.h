@@ -3,6 +3,7 @@
 
 #include <nanobind/nanobind.h>
 
+#include <deque>
 #include <string>
 
 #include "nccl.h"
@@ -10,11 +11,52 @@
 
 namespace niccolite::python {
 
+/// Structs of NCCL 2.32's headers have more fields, a tail, than the structs of nccl.h. A library
+/// is told of the tail only when a field of it is set: an older library does not know the layout.
+constexpr unsigned kVersionOfTails = NCCL_VERSION(2, 32, 3);
+template <typename Struct>
+void announce_tail(Struct& values) {
+  static_assert(sizeof(Struct) > sizeof(typename Struct::Head));
+  values.size = sizeof(Struct);
+  values.version = kVersionOfTails;
+}
+
 /// ncclConfig_t and the texts that it points to. Made by the calls of nccl.core.NCCLConfig.
 struct Config {
-  ncclConfig_t values = NCCL_CONFIG_INITIALIZER;
+  struct Values : ncclConfig_t {
+    using Head = ncclConfig_t;
+    int launchOrderImplicit = NCCL_CONFIG_UNDEF_INT;
+    int numRmaSig = NCCL_CONFIG_UNDEF_INT;
+    int rmaEagerInit = NCCL_CONFIG_UNDEF_INT;
+    int hostCftMode = NCCL_CONFIG_UNDEF_INT;
+    int nvlsHostMode = NCCL_CONFIG_UNDEF_INT;
+  };
+  Values values{NCCL_CONFIG_INITIALIZER};
   std::string net_name;
   std::string comm_name;
+};
+
+/// ncclCollConfig_t, the settings of one call, with the texts and options that it points to.
+struct CollConfig {
+  ncclCollConfig_t values = NCCL_COLLCONFIG_INITIALIZER;
+  std::string alg_selection;
+  std::deque<ncclConfigExt_t> options;
+  std::deque<std::string> texts;  // of the options
+};
+
+/// ncclDevCommRequirements_t, with the lists that it points to.
+struct DevCommRequirements {
+  struct Values : ncclDevCommRequirements_t {
+    using Head = ncclDevCommRequirements_t;
+    int ginCustomStride = 1;
+    int ginType = NCCL_GIN_TYPE_NONE;
+    bool useRuntimeVersion = false;
+    int cftCaps = 0;
+    int cftBarrierCount = 0;
+  };
+  Values values{NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER};
+  std::deque<ncclTeamRequirements_t> teams;
+  std::deque<ncclDevResourceRequirements_t> resources;
 };
 
 void bind_configs(nanobind::module_& module);

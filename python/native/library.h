@@ -28,7 +28,14 @@ namespace niccolite::python {
   X(GetLsaDevicePointer) X(GetPeerDevicePointer) X(RedOpCreatePreMulSum) X(RedOpDestroy)          \
   X(DevCommCreate) X(DevCommDestroy) X(MemAlloc) X(MemFree) X(GroupStart) X(GroupEnd)             \
   X(GroupSimulateEnd) X(AllReduce) X(Reduce) X(Broadcast) X(AllGather) X(Gather) X(Scatter)       \
-  X(ReduceScatter) X(AlltoAll) X(Send) X(Recv) X(PutSignal) X(Signal) X(WaitSignal)
+  X(ReduceScatter) X(AlltoAll) X(AllReduceConfig) X(ReduceConfig) X(BroadcastConfig)              \
+  X(AllGatherConfig) X(GatherConfig) X(ScatterConfig) X(ReduceScatterConfig) X(AlltoAllConfig)    \
+  X(Send) X(Recv) X(PutSignal) X(Signal) X(WaitSignal) X(TeamWorld) X(TeamLsa) X(TeamRail)        \
+  X(TeamCft) X(TeamCftMultimem) X(TeamRankToWorld) X(TeamRankToLsa)                               \
+  X(LsaBarrierCreateRequirement) X(GinBarrierCreateRequirement) X(LLA2ACalcSlots)                 \
+  X(LLA2ACreateRequirement) X(GetMultimemDevicePointer) X(GetMultimemDeviceLeInfo)                \
+  X(GetCftDeviceLeInfo) X(GetPeerDeviceLeInfo) X(ParamGetParameter) X(ParamGetAllParameterKeys)   \
+  X(ParamDumpAll)
 // clang-format on
 
 class Library {

@@ -3,6 +3,11 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstdio>
+#include <string>
+#include <vector>
 
 #include "communication.h"
 #include "communicators.h"
@@ -61,6 +66,25 @@ void bind_library(nb::module_& module) {
   });
 }
 
+void bind_parameters(nb::module_& module) {
+  module.def("parameter_names", [] {
+    const char** names = nullptr;
+    int count = 0;
+    check(library().ParamGetAllParameterKeys(&names, &count));
+    return std::vector<std::string>(names, names + count);
+  });
+  module.def("parameter", [](const std::string& name) {
+    const char* text = nullptr;
+    int length = 0;
+    check(library().ParamGetParameter(name.c_str(), &text, &length));
+    return std::string(text, static_cast<size_t>(length));
+  });
+  module.def("print_parameters", [] {
+    library().ParamDumpAll();
+    std::fflush(stdout);
+  });
+}
+
 void bind_devices(nb::module_& module) {
   module.def("are_devices_chosen", &are_devices_chosen);
   module.def("is_virtual", [] { return devices().is_virtual(); });
@@ -99,6 +123,7 @@ NB_MODULE(_native, module) {
   // The leaks that matter are counted in tests; at the interpreter's end communicators may be left.
   nb::set_leak_warnings(false);
   bind_library(module);
+  bind_parameters(module);
   bind_devices(module);
   bind_memory(module);
   bind_configs(module);

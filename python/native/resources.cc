@@ -1,17 +1,21 @@
 // What belongs to a communicator. Closing takes the raw handle of the communicator, as the resource
 // holds it: destroying a communicator closes its resources first.
+#include <nanobind/stl/array.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 
+#include <array>
 #include <optional>
 #include <string>
 
 #include "buffer.h"
 #include "communicator.h"
 #include "communicators.h"
+#include "config.h"
 #include "errors.h"
 #include "group.h"
 #include "library.h"
+#include "team.h"
 #include "waiting.h"
 
 namespace nb = nanobind;
@@ -60,6 +64,22 @@ uintptr_t pointer_of(const Function& function, Handle window, Arguments... argum
   return reinterpret_cast<uintptr_t>(pointer);
 }
 
+// (endpoint, offset) in the compute fabric.
+template <typename Function, typename... Arguments>
+nb::tuple endpoint_of(const Function& function, uintptr_t window, size_t offset,
+                      Arguments... arguments) {
+  ncclCftLeId endpoint = 0;
+  size_t within = 0;
+  check(function(as_window(window), offset, arguments..., &endpoint, &within));
+  return nb::make_tuple(endpoint, within);
+}
+
+// ncclDevComm_t, of whatever version up to 2.32.
+struct DevComm {
+  alignas(16) std::array<std::byte, 512> bytes{};
+  ncclDevComm_t* values() { return reinterpret_cast<ncclDevComm_t*>(bytes.data()); }
+};
+
 int create_pre_mul_sum(Communicator& communicator, uintptr_t scalar, int type, bool is_host) {
   ncclRedOp_t op;
   check(library().RedOpCreatePreMulSum(
@@ -75,10 +95,9 @@ void bind_resources(nb::module_& module) {
   nb::class_<WindowPlace>(module, "WindowPlace")
       .def(nb::init<>())
       .def_prop_ro("handle", &WindowPlace::handle);
-  nb::class_<ncclDevComm_t>(module, "DevComm")
-      .def("__init__", [](ncclDevComm_t* self) { new (self) ncclDevComm_t{}; })
-      .def_prop_ro("ptr",
-                   [](const ncclDevComm_t& self) { return reinterpret_cast<uintptr_t>(&self); });
+  nb::class_<DevComm>(module, "DevComm").def(nb::init<>()).def_prop_ro("ptr", [](DevComm& self) {
+    return reinterpret_cast<uintptr_t>(self.values());
+  });
 
   module.def("register_buffer", &register_buffer, nb::arg(), nb::arg().none());
   module.def("deregister_buffer", [](uintptr_t comm, uintptr_t handle) {
@@ -107,23 +126,29 @@ void bind_resources(nb::module_& module) {
   module.def("peer_pointer", [](uintptr_t window, size_t offset, int peer) {
     return pointer_of(library().GetPeerDevicePointer, as_window(window), offset, peer);
   });
+  module.def(
+      "multimem_pointer", [](uintptr_t window, size_t offset, const ncclMultimemHandle_t& handle) {
+        return pointer_of(library().GetMultimemDevicePointer, as_window(window), offset, handle);
+      });
+  module.def("multimem_endpoint", [](uintptr_t window, size_t offset) {
+    return endpoint_of(library().GetMultimemDeviceLeInfo, window, offset);
+  });
+  module.def("cft_endpoint", [](uintptr_t window, size_t offset, int peer, const Team& team) {
+    return endpoint_of(library().GetCftDeviceLeInfo, window, offset, peer, as_team(team));
+  });
+  module.def("peer_endpoint", [](uintptr_t window, size_t offset, int peer) {
+    return endpoint_of(library().GetPeerDeviceLeInfo, window, offset, peer);
+  });
   module.def("create_pre_mul_sum", &create_pre_mul_sum);
   module.def("destroy_operator", [](uintptr_t comm, int op) {
     check(library().RedOpDestroy(static_cast<ncclRedOp_t>(op), as_communicator(comm)));
   });
-  module.def(
-      "create_dev_comm",
-      [](Communicator& self, std::optional<ncclDevCommRequirements_t*> requirements,
-         ncclDevComm_t& made) {
-        const ncclDevCommRequirements_t none = NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER;
-        const ncclDevCommRequirements_t* wanted =
-            requirements && *requirements != nullptr ? *requirements : &none;
-        const auto& function = library().DevCommCreate.loaded();
-        run(self, [&] { return function(self.handle, wanted, &made); });
-      },
-      nb::arg(), nb::arg().none(), nb::arg());
-  module.def("destroy_dev_comm", [](uintptr_t comm, const ncclDevComm_t& made) {
-    check(library().DevCommDestroy(as_communicator(comm), &made));
+  module.def("create_dev_comm", [](Communicator& self, DevCommRequirements& wanted, DevComm& made) {
+    const auto& function = library().DevCommCreate.loaded();
+    run(self, [&] { return function(self.handle, &wanted.values, made.values()); });
+  });
+  module.def("destroy_dev_comm", [](uintptr_t comm, DevComm& made) {
+    check(library().DevCommDestroy(as_communicator(comm), made.values()));
   });
 }
 

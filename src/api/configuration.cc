@@ -87,6 +87,7 @@ Status check_bounds(const ncclConfig_t& config) {
 // c-api-2.32, section 3.
 constexpr size_t kLaunchOrderAt = 96;
 constexpr size_t kSignalsAt = 100;
+constexpr size_t kHostCftModeAt = 108;
 static_assert(sizeof(ncclConfig_t) == kLaunchOrderAt);
 
 int newer_field(const ncclConfig_t* config, const ncclConfig_t& copy, size_t at) {
@@ -101,6 +102,25 @@ void tell_of_signals(int count) {
   if (count > 1)
     LOG(Info, Env,
         "Comm config numRmaSig {} has no effect: a pair of ranks has one signal, sigIdx 0", count);
+}
+
+// Operations that may use the compute fabric where there is one, or may not, are the same here.
+Status check_fabric(int host_cft_mode) {
+  enum { kEnable = 1, kDisable = 2, kFallback = 3 };
+  switch (host_cft_mode) {
+    case NCCL_CONFIG_UNDEF_INT:
+    case kDisable:
+    case kFallback:
+      return {};
+    case kEnable:
+      return Status::invalid_argument(
+          "config hostCftMode is ncclHostCftEnable, and this library does not use the Compute "
+          "Fabric "
+          "Transport: set ncclHostCftFallback, which uses it where it is there");
+    default:
+      return Status::invalid_argument(
+          "Invalid config hostCftMode attribute value {}: allowed are 1 to 3", host_cft_mode);
+  }
 }
 
 bool orders_launches(int value) {
@@ -151,6 +171,7 @@ Result<comm::Configuration> resolve(const ncclConfig_t* config) {
   result.graphs_mix = graph_mode == 2;
   result.orders_launches = orders_launches(newer_field(config, copy, kLaunchOrderAt));
   tell_of_signals(newer_field(config, copy, kSignalsAt));
+  TRY(check_fabric(newer_field(config, copy, kHostCftModeAt)));
   int64_t contexts = copy.numRmaCtx == NCCL_CONFIG_UNDEF_INT ? 1 : copy.numRmaCtx;
   if (const int64_t named = parameters::num_rma_ctx(); named != INT64_MIN) {
     contexts = named;

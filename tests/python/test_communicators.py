@@ -1,6 +1,7 @@
 """Making, asking and ending communicators, and what belongs to them."""
 
 import contextlib
+import ctypes
 import gc
 import os
 import signal
@@ -25,6 +26,8 @@ def test_null_communicators():
     x = np.zeros(4, np.float32)
     properties = ["nranks", "rank", "device", "cuda_dev", "nvml_dev", "device_api_support",
                   "multimem_support", "gin_type", "n_lsa_teams", "host_rma_support", "railed_gin_type"]
+    properties += ["properties", "team_world", "team_lsa", "team_rail", "team_cft_multimem"]
+    team = nccl.NCCLTeam(1, 0, 1)
     calls = [lambda name=name: getattr(null, name) for name in properties] + [
         lambda: null.split(0), lambda: null.shrink([]), null.get_unique_id, lambda: null.grow(2),
         null.revoke, null.suspend, null.resume, null.get_last_error, null.get_async_error,
@@ -35,6 +38,7 @@ def test_null_communicators():
         lambda: null.scatter(x, x, 0), lambda: null.reduce_scatter(x, x, nccl.SUM),
         lambda: null.alltoall(x, x), lambda: null.register_buffer(x), lambda: null.register_window(x),
         lambda: null.create_pre_mul_sum(1.0), null.create_dev_comm,
+        null.team_cft, lambda: null.team_rank_to_world(team, 0), lambda: null.team_rank_to_lsa(team, 0),
     ]
     for call in calls:
         with pytest.raises(NcclInvalid, match="Cannot .*: Communicator not initialized"):
@@ -81,6 +85,31 @@ def test_properties(comm):
     assert comm.gin_type is nccl.NcclGinType.NONE
     assert comm.get_mem_stat(nccl.NcclCommMemStat.GPU_MEM_TOTAL) >= 0
     assert isinstance(comm.get_last_error(), str)
+
+
+def test_properties_come_together(comm):
+    found = comm.properties
+    assert (found.rank, found.n_ranks, found.cuda_dev, found.n_lsa_teams) == (0, 1, 0, 1)
+    assert found.comm_hash > 0 and found.available_gin_types == frozenset()
+    assert (found.cft_support, found.cft_multicast_support, found.cft_counted_support) == (False,) * 3
+    assert found.gin_connection_type is nccl.NcclGinConnectionType.NONE
+
+
+def _teams(comm):
+    world, lsa = comm.team_world, comm.team_lsa
+    members = [comm.team_rank_to_world(world, member) for member in range(world.n_ranks)]
+    alone = [comm.team_cft(mode) for mode in nccl.NcclCftTeamMode]
+    return world, lsa, comm.team_rail, members, comm.team_rank_to_lsa(lsa, 0), {*alone, comm.team_cft_multimem}, comm.properties.comm_hash
+
+
+def test_teams(on_ranks):
+    found = on_ranks(_teams)
+    Team = nccl.NCCLTeam
+    for rank, (world, lsa, rail, members, first, alone, _) in enumerate(found):
+        assert (world, members, first) == (Team(RANKS, rank, 1), list(range(RANKS)), 0)
+        assert lsa.n_ranks * rail.n_ranks == RANKS and rail.stride == lsa.n_ranks
+        assert alone == {Team(1, 0, 1)}
+    assert len({one[-1] for one in found}) == 1, "a communicator has one hash"
 
 
 def _derive(comm):
@@ -186,9 +215,94 @@ def test_operators_multiply_before_they_sum(comm):
         comm.create_pre_mul_sum(object())
 
 
+class _List(ctypes.Structure):
+    """ncclDevResourceRequirements_t"""
+_List._fields_ = [("next", ctypes.POINTER(_List)), ("bytes", ctypes.c_size_t), ("align", ctypes.c_size_t),
+                  ("out_buffer", ctypes.c_void_p), ("signals", ctypes.c_int), ("counters", ctypes.c_int),
+                  ("out_signal", ctypes.c_void_p), ("out_counter", ctypes.c_void_p)]
+
+
+class _Teams(ctypes.Structure):
+    """ncclTeamRequirements_t"""
+_Teams._fields_ = [("next", ctypes.POINTER(_Teams)), ("team", ctypes.c_int * 3), ("multimem", ctypes.c_bool),
+                   ("out", ctypes.c_void_p)]
+
+
+def _linked(first):
+    while first:
+        yield first.contents
+        first = first.contents.next
+
+
+def test_requirements_of_device_communicators_reach_the_library(comm):
+    lsa, other = comm.team_lsa, nccl.NCCLTeam(2, 0, 3)
+    requirements = nccl.NCCLDevCommRequirements(
+        teams=[nccl.TeamRequirement(lsa), nccl.TeamRequirement(other), nccl.TeamRequirement(lsa, multimem=True)],
+        resources=[nccl.LsaBarrierRequirement(lsa, 5), nccl.GinBarrierRequirement(other, 3), nccl.LLA2ARequirement(2, 10, 12)])
+    low, multimem, handles = requirements._lower(comm._comm)
+    lists = (ctypes.c_void_p * 4).from_address(low.ptr)
+    resources = list(_linked(ctypes.cast(lists[2], ctypes.POINTER(_List))))
+    teams = list(_linked(ctypes.cast(lists[3], ctypes.POINTER(_Teams))))
+    assert [(tuple(one.team), one.multimem, bool(one.out)) for one in teams] == [((1, 0, 1), True, True), ((2, 0, 3), False, False)]
+    assert [kind for kind in map(type, handles)] == [nccl.LsaBarrierHandle, nccl.GinBarrierHandle, nccl.LLA2AHandle]
+    assert (handles[0].n_barriers, handles[1].signal0, handles[2].n_slots) == (5, 0, 20)
+    assert [one.signals for one in resources] == [0, 6, 0] and resources[2].bytes == 2 * (1 + 2 * 20) * 16
+    # The library will store places in the handles.
+    ctypes.c_uint32.from_address(resources[0].out_buffer).value = 7
+    ctypes.c_uint32.from_address(resources[1].out_signal).value = 8
+    ctypes.c_uint64.from_address(teams[0].out).value = 9
+    assert (handles[0].buf_handle, handles[1].signal0, multimem[lsa].mc_base_pointer) == (7, 8, 9)
+    with pytest.raises(TypeError, match="resources holds a int"):
+        comm.create_dev_comm(nccl.NCCLDevCommRequirements(resources=[1]))
+    with pytest.raises(NCCLError, match="negative"):
+        comm.create_dev_comm(nccl.NCCLDevCommRequirements(resources=[nccl.LsaBarrierRequirement(lsa, -1)]))
+
+
 def test_device_communicators_are_refused(comm):
+    for wanted in [None, nccl.NCCLDevCommRequirements(barrier_count=1), nccl.NCCLDevCommRequirements(
+            cft_caps=nccl.NcclCftCap.CFT, resources=[nccl.LLA2ARequirement(1, 1, 1)])]:
+        with pytest.raises(NCCLError, match="does not serve kernels that communicate by themselves") as caught:
+            comm.create_dev_comm(wanted)
+        assert caught.value.status == Result.InvalidUsage
+
+
+def test_device_communicators_hand_out_what_was_required(comm):
+    from nccl.core.resources import DevCommResource
+    from niccolite import _native
+
+    multimem, barrier = nccl.MultimemHandle(), nccl.LsaBarrierHandle()
+    made = DevCommResource(comm.ptr, _native.DevComm(), {comm.team_lsa: multimem}, [barrier])
+    assert made.multimem_handle(comm.team_lsa) is multimem and made.resource_handles == (barrier,)
+    with pytest.raises(KeyError, match="multimem=True"):
+        made.multimem_handle(nccl.NCCLTeam(3, 0, 1))
+
+
+def test_windows_have_no_endpoints_in_the_fabric(comm):
+    window = comm.register_window(nccl.mem_alloc(4096))
+    asked = [window.get_multimem_le_info, lambda: window.get_peer_le_info(0),
+             lambda: window.get_cft_le_info(0, comm.team_cft(), offset=8)]
+    for ask in asked:
+        with pytest.raises(NCCLError, match="no window has an endpoint") as caught:
+            ask()
+        assert caught.value.status == Result.InvalidArgument
     with pytest.raises(NCCLError):
-        comm.create_dev_comm(nccl.NCCLDevCommRequirements(barrier_count=1))
+        window.get_multimem_device_pointer(nccl.MultimemHandle())
+    window.close()
+    for ask in [*asked, lambda: window.get_multimem_device_pointer(nccl.MultimemHandle())]:
+        with pytest.raises(RuntimeError, match="has been closed"):
+            ask()
+    assert nccl.CftLeInfo(1, 2) == nccl.CftLeInfo(le_id=1, le_offset=2)
+
+
+def test_a_fabric_that_must_be_used_is_refused():
+    identity = nccl.get_unique_id()
+    with pytest.raises(NCCLError, match="ncclHostCftFallback") as caught:
+        Communicator.init(1, 0, identity, NCCLConfig(host_cft_mode=nccl.NcclHostCftMode.ENABLE))
+    assert caught.value.status == Result.InvalidArgument
+    made = Communicator.init(1, 0, identity, NCCLConfig(
+        host_cft_mode=nccl.NcclHostCftMode.FALLBACK, launch_order_implicit=True, num_rma_sig=1, rma_eager_init=False,
+        nvls_host_mode=nccl.NcclNvlsHostMode.DISABLE))
+    made.destroy()
 
 
 def test_groups_end_when_their_body_raises(comm):

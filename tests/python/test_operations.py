@@ -1,5 +1,8 @@
 """What the operations compute, on which buffers, and what they refuse."""
 
+import ctypes
+import os
+import re
 import subprocess
 import sys
 import threading
@@ -11,6 +14,7 @@ from conftest import RANKS
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from nccl import virtual
+from nccl.bindings.nccl import NCCLError
 from nccl.core import Communicator, NcclInvalid
 
 TYPES = ["int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64"]
@@ -100,6 +104,114 @@ def _signals(comm):
     comm.finalize()
     window.close()
     return answer
+
+
+def _configured(comm, config):
+    """Each collective once, with settings of its own; is all right?"""
+    n, rank = comm.nranks, comm.rank
+    mine, wide = _values(rank, 50), _values(rank, 50 * n)
+    total = sum(_values(other, 50) for other in range(n))
+    totals = sum(_values(other, 50 * n) for other in range(n))
+    gathered = np.concatenate([_values(other, 50) for other in range(n)])
+    part = slice(rank * 50, rank * 50 + 50)
+    right = []
+    one, many = np.zeros(50, np.float32), np.zeros(50 * n, np.float32)
+    comm.allreduce(mine, one, nccl.SUM, config=config)
+    right.append((one == total).all())
+    comm.reduce(mine, one, nccl.SUM, 0, config=config)
+    right.append(rank != 0 or (one == total).all())
+    comm.broadcast(mine, one, 1, config=config)
+    right.append((one == _values(1, 50)).all())
+    comm.allgather(mine, many, config=config)
+    right.append((many == gathered).all())
+    comm.gather(mine, many, 0, config=config)
+    right.append(rank != 0 or (many == gathered).all())
+    comm.scatter(wide, one, 0, config=config)
+    right.append((one == _values(0, 50 * n)[part]).all())
+    comm.reduce_scatter(wide, one, nccl.SUM, config=config)
+    right.append((one == totals[part]).all())
+    comm.alltoall(wide, many, config=config)
+    right.append((many == np.concatenate([_values(other, 50 * n)[part] for other in range(n)])).all())
+    return all(right)
+
+
+def test_calls_have_settings_of_their_own(on_ranks):
+    options = (nccl.VendorOption(1, 2, int_value=3), nccl.VendorOption(1, 3, str_value="x"))
+    assert all(on_ranks(_configured, nccl.NCCLCollConfig(max_ctas=1, user_profiler_tag=2**63, vendor_options=options)))
+
+
+def test_settings_of_calls_reach_the_library():
+    program = ("import os, numpy, nccl.core as nccl\n"
+               "comms = nccl.Communicator.init_all(2)\n"
+               "with nccl.group():\n"
+               "    for comm in comms:\n"
+               "        x = numpy.ones(4, numpy.float32)\n"
+               "        comm.allreduce(x, x, nccl.SUM, config=nccl.NCCLCollConfig(max_ctas=2, alg_selection='RING_LL'))\n")
+    done = subprocess.run([sys.executable, "-c", program], env={**os.environ, "NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "COLL"},
+                          capture_output=True, text=True, check=True)
+    assert re.search("ncclAllReduce: config [0-9a-f]+ is maxCTAs 2, algSelection RING_LL", done.stdout + done.stderr)
+
+
+def test_settings_of_calls_that_cannot_be_are_refused(comm):
+    x = np.ones(4)
+    with pytest.raises(NCCLError, match="NOTHING"):
+        comm.allreduce(x, x, nccl.SUM, config=nccl.NCCLCollConfig(alg_selection="NOTHING"))
+    config = nccl.NCCLCollConfig()
+    config.alg_selection = "NOTHING"  # read by each call
+    with pytest.raises(NCCLError, match="NOTHING"):
+        comm.allreduce(x, x, nccl.SUM, config=config)
+    with pytest.raises(NcclInvalid, match="event is of type str"):
+        comm.allreduce(x, x, nccl.SUM, config=nccl.NCCLCollConfig(launch_completion_event="an event"))
+    for given in [{}, {"int_value": 1, "str_value": "x"}]:
+        with pytest.raises(NcclInvalid, match="one of int_value, str_value and raw_value"):
+            nccl.VendorOption(1, 1, **given)
+    twice = nccl.VendorOption(1, 1, int_value=1)
+    for options, message in [([twice, twice], "option 1 of vendor 1 twice"), (["x"], "holds a str"), ("x", "not str")]:
+        with pytest.raises(NcclInvalid, match=message):
+            nccl.NCCLCollConfig(vendor_options=options)
+
+
+class _Option(ctypes.Structure):
+    """ncclConfigExt_t"""
+_Option._fields_ = [("next", ctypes.POINTER(_Option)), ("key", ctypes.c_int * 2), ("value", ctypes.c_void_p)]
+
+
+def test_options_of_vendors_are_a_list():
+    given = [nccl.VendorOption(1, 2, int_value=3), nccl.VendorOption(1, 3, str_value="text"), nccl.VendorOption(9, 2, raw_value=2**40)]
+    low = nccl.NCCLCollConfig(vendor_options=given, launch_completion_event=77)._lower()
+    first = ctypes.c_void_p.from_address(low.ptr + 16).value
+    assert low.launch_completion_event == 77
+    found, one = [], ctypes.cast(first, ctypes.POINTER(_Option))
+    while one:
+        found.append((*one.contents.key, one.contents.value))
+        one = one.contents.next
+    assert found[0] == (1, 2, 3) and found[2] == (9, 2, 2**40)
+    assert found[1][:2] == (1, 3) and ctypes.string_at(found[1][2]) == b"text"
+
+
+def test_the_event_of_a_launch_is_recorded():
+    import niccolite
+
+    cuda = ctypes.CDLL(os.path.join(niccolite.get_virtual_cuda().split(os.pathsep)[0], "libcudart.so.13"))
+    event, without_timing, not_ready = ctypes.c_void_p(), 2, 600
+    assert cuda.cudaEventCreateWithFlags(ctypes.byref(event), without_timing) == 0
+    comms = Communicator.init_all(2)
+    streams = [virtual.stream(device) for device in range(2)]
+    first, second = ([np.ones(1000) for _ in comms] for _ in range(2))
+    config = nccl.NCCLCollConfig(launch_completion_event=event.value)
+    comms[0].allreduce(first[0], first[0], nccl.SUM, stream=streams[0])
+    comms[0].allreduce(second[0], second[0], nccl.SUM, stream=streams[0], config=config)
+    assert cuda.cudaEventQuery(event) == not_ready, "the first operation waits for the other rank"
+    comms[1].allreduce(first[1], first[1], nccl.SUM, stream=streams[1])
+    assert cuda.cudaEventSynchronize(event) == 0
+    comms[1].allreduce(second[1], second[1], nccl.SUM, stream=streams[1])
+    for stream in streams:
+        stream.synchronize()
+    assert (second[0] == 2).all()
+    for comm, stream in zip(comms, streams):
+        comm.destroy()
+        stream.close()
+    assert cuda.cudaEventDestroy(event) == 0
 
 
 def test_puts_and_signals(on_ranks):

@@ -1,5 +1,6 @@
-"""Names, values and signatures are those that programs for nccl4py 0.3.1 use."""
+"""Names, values and signatures are those that programs for nccl4py 0.3.1 and 0.6.0 use."""
 
+import ctypes
 import enum
 import inspect
 import os
@@ -24,6 +25,10 @@ RegisteredWindowHandle CustomRedOp DevCommResource group group_start group_end G
 Version get_version get_lib_version get_lib_path UniqueId get_unique_id get_error_string
 mem_alloc mem_free cupy torch
 __version__ LibraryInfo VersionInfo show_versions
+NcclHostCftMode NcclNvlsHostMode NcclCftTeamMode NcclCftCap NcclEventSpec
+NCCLCollConfig VendorOption NCCLCommProperties TeamRequirement LsaBarrierRequirement
+GinBarrierRequirement LLA2ARequirement NCCLTeam MultimemHandle LsaBarrierHandle GinBarrierHandle
+LLA2AHandle CftLeInfo params dump_params
 """.split()
 
 
@@ -52,13 +57,19 @@ def test_star_import_needs_no_framework():
     ("name", "base", "members"),
     [
         ("NcclRedOp", enum.IntEnum, {"SUM": 0, "PROD": 1, "MAX": 2, "MIN": 3, "AVG": 4}),
-        ("NcclGinType", enum.IntEnum, {"NONE": 0, "PROXY": 2, "GDAKI": 3, "GPI": 4}),
-        ("NcclGinConnectionType", enum.IntEnum, {"NONE": 0, "FULL": 1, "RAIL": 2}),
+        ("NcclGinType", enum.IntEnum, {"NONE": 0, "PROXY": 2, "GDAKI": 3, "GPI": 4, "EFA_GDA": 5}),
+        ("NcclGinConnectionType", enum.IntEnum, {"NONE": 0, "FULL": 1, "RAIL": 2, "CUSTOM_STRIDE": 3}),
+        ("NcclHostCftMode", enum.IntEnum, {"DEFAULT": -(2**31), "ENABLE": 1, "DISABLE": 2, "FALLBACK": 3}),
+        ("NcclNvlsHostMode", enum.IntFlag, {"ENABLE": 0, "DISABLE_TRANSPORT": 1, "DISABLE_SYMMETRIC_MULTIMEM": 2,
+                                            "DISABLE": 2**31 - 1}),
+        ("NcclCftTeamMode", enum.IntEnum, {"FLAT": 0, "HIER_MULTIMEM": 1, "HIER_LSA": 2}),
+        ("NcclCftCap", enum.IntFlag, {"NONE": 0, "CFT": 1, "MULTIMEM": 2}),
         ("CTAPolicy", enum.IntFlag, {"DEFAULT": 0, "EFFICIENCY": 1, "ZERO": 2, "Zero": 2}),
         ("CommShrinkFlag", enum.IntEnum, {"DEFAULT": 0, "ABORT": 1, "Abort": 1}),
         ("CommSuspendFlag", enum.IntFlag, {"MEM": 1, "Mem": 1}),
         ("WindowFlag", enum.IntFlag, {"DEFAULT": 0, "COLL_SYMMETRIC": 1, "CollSymmetric": 1,
-                                      "STRICT_ORDERING": 2, "StrictOrdering": 2}),
+                                      "STRICT_ORDERING": 2, "StrictOrdering": 2,
+                                      "GIN_ONLY": 4, "CFT_COUNTED": 8}),
         ("NcclCommMemStat", enum.IntEnum, {"GPU_MEM_SUSPEND": 0, "GpuMemSuspended": 1,
                                            "GPU_MEM_PERSIST": 2, "GpuMemTotal": 3}),
     ],
@@ -108,14 +119,14 @@ OPERATIONS = {
     "wait_signal": "(self, descs, *, stream=None)",
     "put_signal": "(self, local_buffer, peer, peer_window, peer_window_offset=0, signal_index=0, "
                   "context=0, flags=0, *, stream=None)",
-    "allreduce": "(self, sendbuf, recvbuf, op, *, stream=None)",
-    "reduce": "(self, sendbuf, recvbuf, op, root=None, *, stream=None)",
-    "broadcast": "(self, sendbuf, recvbuf, root, *, stream=None)",
-    "allgather": "(self, sendbuf, recvbuf, *, stream=None)",
-    "gather": "(self, sendbuf, recvbuf, root=None, *, stream=None)",
-    "scatter": "(self, sendbuf, recvbuf, root, *, stream=None)",
-    "reduce_scatter": "(self, sendbuf, recvbuf, op, *, stream=None)",
-    "alltoall": "(self, sendbuf, recvbuf, *, stream=None)",
+    "allreduce": "(self, sendbuf, recvbuf, op, *, stream=None, config=None)",
+    "reduce": "(self, sendbuf, recvbuf, op, root=None, *, stream=None, config=None)",
+    "broadcast": "(self, sendbuf, recvbuf, root, *, stream=None, config=None)",
+    "allgather": "(self, sendbuf, recvbuf, *, stream=None, config=None)",
+    "gather": "(self, sendbuf, recvbuf, root=None, *, stream=None, config=None)",
+    "scatter": "(self, sendbuf, recvbuf, root, *, stream=None, config=None)",
+    "reduce_scatter": "(self, sendbuf, recvbuf, op, *, stream=None, config=None)",
+    "alltoall": "(self, sendbuf, recvbuf, *, stream=None, config=None)",
     "initialize": "(self, nranks, rank, unique_id, config=None)",
     "split": "(self, color=None, key=0, config=None)",
     "shrink": "(self, exclude_ranks=None, config=None, flag=<CommShrinkFlag.DEFAULT: 0>)",
@@ -208,9 +219,32 @@ def test_config_is_keyword_only_and_leaves_the_rest_unset():
         nccl.core.NCCLConfig(max_ctas="many")
 
 
+def test_fields_of_newer_headers_are_announced_when_they_are_set():
+    version = ctypes.c_uint * 4  # size (two words), magic, version
+    for config, announced in [(nccl.core.NCCLDevCommRequirements(barrier_count=3), (96, 23007)),
+                              (nccl.core.NCCLDevCommRequirements(cft_barrier_count=3), (120, 23203))]:
+        low, _, _ = config._lower(None)
+        words = version.from_address(low.ptr)
+        assert (words[0], words[3]) == announced
+
+
 def test_requirements_have_the_library_s_defaults():
-    low = nccl.core.NCCLDevCommRequirements(barrier_count=3)._lowpp
+    low, _, _ = nccl.core.NCCLDevCommRequirements(barrier_count=3)._lower(None)
     assert (low.barrier_count, low.gin_context_count, low.lsa_multimem) == (3, 4, 0)
+    assert (low.gin_custom_stride, low.gin_type, low.cft_caps, low.cft_barrier_count) == (1, 0, 0, 0)
+
+
+def test_parameters_are_a_mapping_of_the_library_s(capfd):
+    from collections.abc import Mapping
+
+    assert isinstance(nccl.core.params, Mapping) and len(nccl.core.params) == len(list(nccl.core.params)) > 20
+    assert nccl.core.params["NICCOLITE_DEVICES"] == "virtual:8"
+    assert "NCCL_NOTHING" not in nccl.core.params and nccl.core.params.get("NCCL_NOTHING") is None
+    with pytest.raises(KeyError, match="NCCL_NOTHING"):
+        nccl.core.params["NCCL_NOTHING"]
+    nccl.core.dump_params()
+    shown = capfd.readouterr()
+    assert "NICCOLITE_DEVICES" in shown.out and shown.err == ""
 
 
 def test_unique_ids_travel():

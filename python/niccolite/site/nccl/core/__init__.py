@@ -15,8 +15,15 @@ from typing import TYPE_CHECKING, Any
 from nccl import __version__
 from nccl.core.communicator import (
     Communicator,
+    GinBarrierRequirement,
+    LLA2ARequirement,
+    LsaBarrierRequirement,
+    NCCLCollConfig,
+    NCCLCommProperties,
     NCCLConfig,
     NCCLDevCommRequirements,
+    TeamRequirement,
+    VendorOption,
     WaitSignalDesc,
 )
 from nccl.core.constants import (
@@ -49,20 +56,32 @@ from nccl.core.constants import (
 )
 from nccl.core.group import GroupSimInfo, group, group_end, group_start
 from nccl.core.memory import mem_alloc, mem_free
+from nccl.core.params import dump_params, params
 from nccl.core.resources import (
+    CftLeInfo,
     CustomRedOp,
     DevCommResource,
+    GinBarrierHandle,
+    LLA2AHandle,
+    LsaBarrierHandle,
+    MultimemHandle,
     RegisteredBufferHandle,
     RegisteredWindowHandle,
 )
+from nccl.core.team import NCCLTeam
 from nccl.core.typing import (
     NcclBufferSpec,
+    NcclCftCap,
+    NcclCftTeamMode,
     NcclCommMemStat,
     NcclDataType,
     NcclDeviceSpec,
+    NcclEventSpec,
     NcclGinConnectionType,
     NcclGinType,
+    NcclHostCftMode,
     NcclInvalid,
+    NcclNvlsHostMode,
     NcclRedOp,
     NcclScalarSpec,
     NcclStreamSpec,
@@ -83,18 +102,22 @@ if TYPE_CHECKING:
 # cupy, torch and the versions are imported when they are first asked for.
 __all__ = [  # noqa: F822
     "NcclDataType", "NcclRedOp", "NcclGinType", "NcclGinConnectionType", "NcclCommMemStat",
-    "NcclBufferSpec", "NcclScalarSpec", "NcclDeviceSpec", "NcclStreamSpec",
+    "NcclHostCftMode", "NcclNvlsHostMode", "NcclCftTeamMode", "NcclCftCap",
+    "NcclBufferSpec", "NcclScalarSpec", "NcclDeviceSpec", "NcclStreamSpec", "NcclEventSpec",
     "NcclInvalid",
     "INT8", "CHAR", "UINT8", "INT32", "INT", "UINT32", "INT64", "UINT64", "FLOAT16", "HALF",
     "FLOAT32", "FLOAT", "FLOAT64", "DOUBLE", "BFLOAT16", "FLOAT8E4M3", "FLOAT8E5M2",
     "SUM", "PROD", "MAX", "MIN", "AVG",
     "CTAPolicy", "CommShrinkFlag", "CommSuspendFlag", "WindowFlag",
-    "NCCLConfig", "WaitSignalDesc", "NCCLDevCommRequirements", "Communicator",
+    "NCCLConfig", "NCCLCollConfig", "VendorOption", "NCCLCommProperties", "WaitSignalDesc",
+    "TeamRequirement", "LsaBarrierRequirement", "GinBarrierRequirement", "LLA2ARequirement",
+    "NCCLDevCommRequirements", "Communicator", "NCCLTeam",
+    "MultimemHandle", "LsaBarrierHandle", "GinBarrierHandle", "LLA2AHandle", "CftLeInfo",
     "RegisteredBufferHandle", "RegisteredWindowHandle", "CustomRedOp", "DevCommResource",
     "group", "group_start", "group_end", "GroupSimInfo",
     "Version", "get_version", "get_lib_version", "get_lib_path", "UniqueId", "get_unique_id",
     "get_error_string",
-    "mem_alloc", "mem_free",
+    "mem_alloc", "mem_free", "params", "dump_params",
     "cupy", "torch",
     "__version__", "LibraryInfo", "VersionInfo", "show_versions",
 ]  # fmt: skip

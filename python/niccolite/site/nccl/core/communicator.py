@@ -8,38 +8,66 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from nccl.core.constants import CommShrinkFlag, CommSuspendFlag, CTAPolicy, WindowFlag
-from nccl.core.cuda import Device, device_count
+from nccl.core.cuda import Device, device_count, get_event_ptr
 from nccl.core.resources import (
     CommResource,
     CustomRedOp,
     DevCommResource,
+    GinBarrierHandle,
+    LLA2AHandle,
+    LsaBarrierHandle,
+    MultimemHandle,
     RegisteredBufferHandle,
     RegisteredWindowHandle,
 )
-from nccl.core.typing import NcclDataType, NcclGinConnectionType, NcclGinType, NcclInvalid
+from nccl.core.team import NCCLTeam
+from nccl.core.typing import (
+    NcclCftCap,
+    NcclCftTeamMode,
+    NcclDataType,
+    NcclGinConnectionType,
+    NcclGinType,
+    NcclHostCftMode,
+    NcclInvalid,
+    NcclNvlsHostMode,
+)
 from nccl.core.utils import UniqueId
 from niccolite import _native
 
 if TYPE_CHECKING:
+    from nccl.core.resources import ResourceHandle
     from nccl.core.typing import (
         NcclBufferSpec,
         NcclCommMemStat,
+        NcclEventSpec,
         NcclRedOp,
         NcclScalarSpec,
         NcclStreamSpec,
     )
 
-__all__ = ["Communicator", "NCCLConfig", "NCCLDevCommRequirements", "WaitSignalDesc"]
+__all__ = [
+    "Communicator",
+    "GinBarrierRequirement",
+    "LLA2ARequirement",
+    "LsaBarrierRequirement",
+    "NCCLCollConfig",
+    "NCCLCommProperties",
+    "NCCLConfig",
+    "NCCLDevCommRequirements",
+    "TeamRequirement",
+    "VendorOption",
+    "WaitSignalDesc",
+]
 
 _NO_COLOR = -1
 _NO_RANK = -1
 _Resource = TypeVar("_Resource", bound=CommResource)
 
 
-def _fill(struct: Any, values: Any) -> Any:
-    """Copies what is not None of a dataclass into a struct of the library."""
+def _fill(struct: Any, values: Any, *others: str) -> Any:
+    """Copies what is not None of a dataclass into a struct of the library, but for the fields `others`."""
     for field in fields(values):
-        if (value := getattr(values, field.name)) is not None:
+        if field.name not in others and (value := getattr(values, field.name)) is not None:
             setattr(struct, field.name, value)
     return struct
 
@@ -70,14 +98,147 @@ class NCCLConfig:
     num_rma_ctx: int | None = None  # contexts of signals and puts
     max_p2p_peers: int | None = None
     graph_stream_ordering: int | None = None
+    # since NCCL 2.31
+    launch_order_implicit: bool | None = None
+    num_rma_sig: int | None = None  # signals of a context
+    rma_eager_init: bool | None = None  # connect for signals and puts at init
+    host_cft_mode: NcclHostCftMode | None = None
+    nvls_host_mode: NcclNvlsHostMode | None = None
 
     def __post_init__(self) -> None:
         self._lowpp = _fill(_native.Config(), self)
 
 
+@dataclass(frozen=True)
+class VendorOption:
+    """An option of one vendor's library, which others ignore. One of the three values is given."""
+
+    vendor_id: int
+    option_id: int
+    int_value: int | None = None
+    str_value: str | None = None
+    raw_value: int | None = None  # an address
+
+    def __post_init__(self) -> None:
+        values = (self.int_value, self.str_value, self.raw_value)
+        given = sum(value is not None for value in values)
+        if given != 1:
+            raise NcclInvalid(
+                f"VendorOption needs one of int_value, str_value and raw_value, and has {given}"
+            )
+
+
+@dataclass(kw_only=True)
+class NCCLCollConfig:
+    """Settings of one collective. None leaves the choice to the communicator.
+
+    All ranks give the same, but for the event and the profiler's tag. It is read by each call.
+    NcclInvalid: `vendor_options` are no VendorOption, or two of them are for one option.
+    """
+
+    min_ctas: int | None = None
+    max_ctas: int | None = None
+    nvls_ctas: int | None = None  # most CTAs of what uses NVLink multicast
+    cga_cluster_size: int | None = None
+    alg_selection: str | None = None  # algorithms with protocols, as "RING_LL128,TREE"
+    force_alg_selection: bool | None = None  # False: others where none of these serves
+    cta_policy: CTAPolicy | None = None
+    user_profiler_tag: int | None = None
+    launch_completion_event: NcclEventSpec | None = None  # recorded when the operation is launched
+    vendor_options: Sequence[VendorOption] = ()
+
+    def __post_init__(self) -> None:
+        self._check_options()
+
+    def _check_options(self) -> None:
+        if isinstance(self.vendor_options, (str, bytes)) or not isinstance(
+            self.vendor_options, Sequence
+        ):
+            kind = type(self.vendor_options).__name__
+            raise NcclInvalid(f"vendor_options must be a sequence of VendorOption, not {kind}")
+        seen = set()
+        for option in self.vendor_options:
+            if not isinstance(option, VendorOption):
+                raise NcclInvalid(f"vendor_options holds a {type(option).__name__}, not a VendorOption")
+            if (key := (option.vendor_id, option.option_id)) in seen:
+                raise NcclInvalid(f"vendor_options holds option {key[1]} of vendor {key[0]} twice")
+            seen.add(key)
+
+    def _lower(self) -> _native.CollConfig:
+        self._check_options()
+        made = _native.CollConfig()
+        _fill(made, self, "launch_completion_event", "vendor_options")
+        made.launch_completion_event = get_event_ptr(self.launch_completion_event)
+        for one in self.vendor_options:
+            if one.int_value is not None:
+                made.add_int_option(one.vendor_id, one.option_id, one.int_value)
+            elif one.str_value is not None:
+                made.add_text_option(one.vendor_id, one.option_id, one.str_value)
+            elif one.raw_value is not None:
+                made.add_raw_option(one.vendor_id, one.option_id, one.raw_value)
+        return made
+
+
+@dataclass(frozen=True, kw_only=True)
+class NCCLCommProperties:
+    """What a communicator is and can do. None: the library is older than the field."""
+
+    rank: int
+    n_ranks: int
+    cuda_dev: int
+    nvml_dev: int
+    device_api_support: bool
+    multimem_support: bool
+    gin_type: NcclGinType
+    n_lsa_teams: int
+    host_rma_support: bool
+    railed_gin_type: NcclGinType
+    comm_hash: int | None = None  # the same on all ranks, and in logs
+    gin_min_stride: int | None = None
+    gin_connection_type: NcclGinConnectionType | None = None
+    available_gin_types: frozenset[NcclGinType] | None = None
+    dev_comm_runtime_version_size: int | None = None
+    cft_support: bool | None = None
+    cft_multicast_support: bool | None = None
+    cft_counted_support: bool | None = None
+
+
+@dataclass(frozen=True)
+class TeamRequirement:
+    """A team that kernels use; `multimem`: with multicast memory (DevCommResource.multimem_handle())."""
+
+    team: NCCLTeam
+    multimem: bool = False
+
+
+@dataclass(frozen=True)
+class LsaBarrierRequirement:
+    """Barriers of a load-store team; they become an LsaBarrierHandle."""
+
+    team: NCCLTeam
+    n_barriers: int
+
+
+@dataclass(frozen=True)
+class GinBarrierRequirement:
+    """Barriers of a team over the network; they become a GinBarrierHandle."""
+
+    team: NCCLTeam
+    n_barriers: int
+
+
+@dataclass(frozen=True)
+class LLA2ARequirement:
+    """Room for all-to-all exchanges of `n_blocks` blocks; it becomes an LLA2AHandle."""
+
+    n_blocks: int
+    max_elements: int
+    max_element_size: int  # bytes
+
+
 @dataclass(kw_only=True)
 class NCCLDevCommRequirements:
-    """What a device communicator shall have. None: the library's default."""
+    """What a device communicator shall have. None: the library's default. Read by each create_dev_comm()."""
 
     lsa_multimem: bool | None = None
     barrier_count: int | None = None
@@ -92,12 +253,47 @@ class NCCLDevCommRequirements:
     gin_connection_type: NcclGinConnectionType | None = None
     gin_exclusive_contexts: bool | None = None
     gin_queue_depth: int | None = None
+    gin_traffic_class: int | None = None
     world_gin_barrier_count: int | None = None
     gin_strong_signals_required: bool | None = None
     gin_va_signals_required: bool | None = None
+    gin_custom_stride: int | None = None
+    gin_type: NcclGinType | None = None
+    cft_caps: NcclCftCap | None = None
+    cft_barrier_count: int | None = None
+    teams: Sequence[TeamRequirement] = ()
+    resources: Sequence[LsaBarrierRequirement | GinBarrierRequirement | LLA2ARequirement] = ()
 
-    def __post_init__(self) -> None:
-        self._lowpp = _fill(_native.DevCommRequirements(), self)
+    def _lower(
+        self, comm: _native.Communicator
+    ) -> tuple[_native.DevCommRequirements, dict[NCCLTeam, MultimemHandle], list[ResourceHandle]]:
+        """The library's struct, and what ncclDevCommCreate will fill."""
+        made = _native.DevCommRequirements()
+        _fill(made, self, "teams", "resources")
+        multimem = {one.team: MultimemHandle() for one in self.teams if one.multimem}
+        for team in dict.fromkeys(one.team for one in self.teams):
+            made.add_team(team._lowered, multimem.get(team))
+        handles = [_add_resource(made, comm, one) for one in self.resources]
+        return made, multimem, handles
+
+
+def _add_resource(
+    made: _native.DevCommRequirements,
+    comm: _native.Communicator,
+    wanted: LsaBarrierRequirement | GinBarrierRequirement | LLA2ARequirement,
+) -> ResourceHandle:
+    if isinstance(wanted, LsaBarrierRequirement):
+        made.add_lsa_barrier(wanted.team._lowered, wanted.n_barriers, lsa := LsaBarrierHandle())
+        return lsa
+    if isinstance(wanted, GinBarrierRequirement):
+        made.add_gin_barrier(comm, wanted.team._lowered, wanted.n_barriers, gin := GinBarrierHandle())
+        return gin
+    if isinstance(wanted, LLA2ARequirement):
+        made.add_ll_a2a(
+            wanted.n_blocks, wanted.max_elements, wanted.max_element_size, slots := LLA2AHandle()
+        )
+        return slots
+    raise TypeError(f"resources holds a {type(wanted).__name__}, which is no requirement")
 
 
 @dataclass(frozen=True)
@@ -332,6 +528,34 @@ class Communicator:
         return self._known_properties
 
     @property
+    def properties(self) -> NCCLCommProperties:
+        """All that the library tells about it. They do not change."""
+        found = self._properties("properties")
+        connection, support = found.gin_connection_type, found.gin_support
+        return NCCLCommProperties(
+            rank=found.rank,
+            n_ranks=found.n_ranks,
+            cuda_dev=found.cuda_dev,
+            nvml_dev=found.nvml_dev,
+            device_api_support=found.device_api_support,
+            multimem_support=found.multimem_support,
+            gin_type=NcclGinType(found.gin_type),
+            n_lsa_teams=found.n_lsa_teams,
+            host_rma_support=found.host_rma_support,
+            railed_gin_type=NcclGinType(found.railed_gin_type),
+            comm_hash=found.comm_hash,
+            gin_min_stride=found.gin_min_stride,
+            gin_connection_type=None if connection is None else NcclGinConnectionType(connection),
+            available_gin_types=None
+            if support is None
+            else frozenset(kind for kind in NcclGinType if support[kind]),
+            dev_comm_runtime_version_size=found.dev_comm_runtime_version_size,
+            cft_support=found.cft_support,
+            cft_multicast_support=found.cft_multicast_support,
+            cft_counted_support=found.cft_counted_support,
+        )
+
+    @property
     def cuda_dev(self) -> int:
         """CUDA's ordinal of the device."""
         return self._properties("cuda_dev").cuda_dev
@@ -370,6 +594,45 @@ class Communicator:
     def railed_gin_type(self) -> NcclGinType:
         """How the network serves kernels within a rail."""
         return NcclGinType(self._properties("railed_gin_type").railed_gin_type)
+
+    @property
+    def team_world(self) -> NCCLTeam:
+        """All ranks."""
+        self._require("get team_world")
+        return NCCLTeam(*_native.team_world(self._comm))
+
+    @property
+    def team_lsa(self) -> NCCLTeam:
+        """The ranks whose memory kernels of this one load and store."""
+        self._require("get team_lsa")
+        return NCCLTeam(*_native.team_lsa(self._comm))
+
+    @property
+    def team_rail(self) -> NCCLTeam:
+        """The ranks with this one's place in each of those teams."""
+        self._require("get team_rail")
+        return NCCLTeam(*_native.team_rail(self._comm))
+
+    def team_cft(self, mode: NcclCftTeamMode = NcclCftTeamMode.FLAT) -> NCCLTeam:
+        """The ranks that this one reaches by the compute fabric; this one alone where there is none."""
+        self._require("get team_cft")
+        return NCCLTeam(*_native.team_cft(self._comm, int(mode)))
+
+    @property
+    def team_cft_multimem(self) -> NCCLTeam:
+        """The ranks that share a multicast endpoint there."""
+        self._require("get team_cft_multimem")
+        return NCCLTeam(*_native.team_cft_multimem(self._comm))
+
+    def team_rank_to_world(self, team: NCCLTeam, team_rank: int) -> int:
+        """The rank of member `team_rank` of `team`."""
+        self._require("map a team's rank")
+        return _native.team_rank_to_world(self._comm, team._lowered, team_rank)
+
+    def team_rank_to_lsa(self, team: NCCLTeam, team_rank: int) -> int:
+        """The place of member `team_rank` of `team` in its load-store team."""
+        self._require("map a team's rank")
+        return _native.team_rank_to_lsa(self._comm, team._lowered, team_rank)
 
     def get_last_error(self) -> str:
         """The library's last message in this process, "" where there was none."""
@@ -460,12 +723,13 @@ class Communicator:
         op: NcclRedOp | CustomRedOp,
         *,
         stream: NcclStreamSpec | None = None,
+        config: NCCLCollConfig | None = None,
     ) -> None:
         """Combines the ranks' `sendbuf` element by element, into each rank's `recvbuf`.
 
         Shapes: `sendbuf` n elements, `recvbuf` at least n of the same type; it may be `sendbuf`.
         """
-        _native.all_reduce(self._comm, sendbuf, recvbuf, op, stream)
+        _native.all_reduce(self._comm, sendbuf, recvbuf, op, stream, config and config._lower())
 
     def reduce(
         self,
@@ -475,15 +739,16 @@ class Communicator:
         root: int | None = None,
         *,
         stream: NcclStreamSpec | None = None,
+        config: NCCLCollConfig | None = None,
     ) -> None:
         """As allreduce(), into `recvbuf` of rank `root` alone; elsewhere it is not looked at.
 
         `root` None: all ranks.
         """
         if root is None:
-            _native.all_reduce(self._comm, sendbuf, recvbuf, op, stream)
+            _native.all_reduce(self._comm, sendbuf, recvbuf, op, stream, config and config._lower())
         else:
-            _native.reduce(self._comm, sendbuf, recvbuf, op, root, stream)
+            _native.reduce(self._comm, sendbuf, recvbuf, op, root, stream, config and config._lower())
 
     def broadcast(
         self,
@@ -492,12 +757,13 @@ class Communicator:
         root: int,
         *,
         stream: NcclStreamSpec | None = None,
+        config: NCCLCollConfig | None = None,
     ) -> None:
         """Copies rank `root`'s `sendbuf` into every rank's `recvbuf`, which has as many elements.
 
         `sendbuf` of other ranks is not looked at.
         """
-        _native.broadcast(self._comm, sendbuf, recvbuf, root, stream)
+        _native.broadcast(self._comm, sendbuf, recvbuf, root, stream, config and config._lower())
 
     def allgather(
         self,
@@ -505,12 +771,13 @@ class Communicator:
         recvbuf: NcclBufferSpec,
         *,
         stream: NcclStreamSpec | None = None,
+        config: NCCLCollConfig | None = None,
     ) -> None:
         """Puts the ranks' `sendbuf` side by side, in the order of ranks, into each `recvbuf`.
 
         Shapes: `sendbuf` n elements, `recvbuf` at least nranks * n.
         """
-        _native.all_gather(self._comm, sendbuf, recvbuf, stream)
+        _native.all_gather(self._comm, sendbuf, recvbuf, stream, config and config._lower())
 
     def gather(
         self,
@@ -519,15 +786,16 @@ class Communicator:
         root: int | None = None,
         *,
         stream: NcclStreamSpec | None = None,
+        config: NCCLCollConfig | None = None,
     ) -> None:
         """As allgather(), into `recvbuf` of rank `root` alone; elsewhere it is not looked at.
 
         `root` None: all ranks.
         """
         if root is None:
-            _native.all_gather(self._comm, sendbuf, recvbuf, stream)
+            _native.all_gather(self._comm, sendbuf, recvbuf, stream, config and config._lower())
         else:
-            _native.gather(self._comm, sendbuf, recvbuf, root, stream)
+            _native.gather(self._comm, sendbuf, recvbuf, root, stream, config and config._lower())
 
     def scatter(
         self,
@@ -536,12 +804,13 @@ class Communicator:
         root: int,
         *,
         stream: NcclStreamSpec | None = None,
+        config: NCCLCollConfig | None = None,
     ) -> None:
         """Gives rank i the i-th block of rank `root`'s `sendbuf`.
 
         Shapes: `recvbuf` n elements; at the root `sendbuf` nranks * n, elsewhere it is not looked at.
         """
-        _native.scatter(self._comm, sendbuf, recvbuf, root, stream)
+        _native.scatter(self._comm, sendbuf, recvbuf, root, stream, config and config._lower())
 
     def reduce_scatter(
         self,
@@ -550,12 +819,13 @@ class Communicator:
         op: NcclRedOp | CustomRedOp,
         *,
         stream: NcclStreamSpec | None = None,
+        config: NCCLCollConfig | None = None,
     ) -> None:
         """Combines the ranks' `sendbuf`, and gives rank i the i-th block of the result.
 
         Shapes: `sendbuf` nranks * n elements (a remainder is not used), `recvbuf` at least n.
         """
-        _native.reduce_scatter(self._comm, sendbuf, recvbuf, op, stream)
+        _native.reduce_scatter(self._comm, sendbuf, recvbuf, op, stream, config and config._lower())
 
     def alltoall(
         self,
@@ -563,12 +833,13 @@ class Communicator:
         recvbuf: NcclBufferSpec,
         *,
         stream: NcclStreamSpec | None = None,
+        config: NCCLCollConfig | None = None,
     ) -> None:
         """Sends block i of `sendbuf` to rank i, and receives rank i's as block i of `recvbuf`.
 
         Shapes: both nranks * n elements (a remainder is not used). They must not overlap.
         """
-        _native.all_to_all(self._comm, sendbuf, recvbuf, stream)
+        _native.all_to_all(self._comm, sendbuf, recvbuf, stream, config and config._lower())
 
     # ---- resources
 
@@ -616,9 +887,9 @@ class Communicator:
         """What kernels need to communicate by themselves. NCCLError: the library does not serve them."""
         self._require("create_dev_comm")
         made = _native.DevComm()
-        wanted = None if requirements is None else requirements._lowpp
+        wanted, multimem, handles = (requirements or NCCLDevCommRequirements())._lower(self._comm)
         _native.create_dev_comm(self._comm, wanted, made)
-        return self._keep(DevCommResource(self.ptr, made))
+        return self._keep(DevCommResource(self.ptr, made, multimem, handles))
 
     def close_all_resources(self) -> None:
         """Closes what was made above; errors are of no consequence."""

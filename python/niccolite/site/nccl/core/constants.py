@@ -49,8 +49,11 @@ class CommSuspendFlag(IntFlag):
 
 class WindowFlag(IntFlag):
     """COLL_SYMMETRIC: every rank uses the same offset in each call. STRICT_ORDERING: remote writes
-    become visible in order."""
+    become visible in order. GIN_ONLY: only kernels reach it, over the network. CFT_COUNTED: with
+    counting endpoints in the compute fabric."""
 
     DEFAULT = Default = 0
     COLL_SYMMETRIC = CollSymmetric = 1
     STRICT_ORDERING = StrictOrdering = 2
+    GIN_ONLY = 4
+    CFT_COUNTED = 8

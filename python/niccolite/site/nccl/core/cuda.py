@@ -5,10 +5,11 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from nccl.core.typing import NcclInvalid
 from niccolite import _native
 
 if TYPE_CHECKING:
-    from nccl.core.typing import NcclDeviceSpec, NcclStreamSpec
+    from nccl.core.typing import NcclDeviceSpec, NcclEventSpec, NcclStreamSpec
 
 __all__ = [
     "CudaDeviceContext",
@@ -16,6 +17,7 @@ __all__ = [
     "get_cuda_device",
     "get_cuda_stream",
     "get_device_id",
+    "get_event_ptr",
     "get_stream_ptr",
 ]
 
@@ -120,3 +122,22 @@ def get_cuda_stream(stream: NcclStreamSpec | None = None) -> Any:
     """`stream` itself, once it is known to be one."""
     get_stream_ptr(stream)
     return stream
+
+
+def get_event_ptr(event: NcclEventSpec | None = None) -> int:
+    """The handle of an event: None is 0.
+
+    NcclInvalid: neither None nor an integer nor an object that has its number as `handle` (cuda.core),
+    `ptr` (CuPy) or `cuda_event` (PyTorch).
+    """
+    if event is None:
+        return 0
+    for name in ("handle", "ptr", "cuda_event"):
+        if (handle := getattr(event, name, None)) is not None:
+            return int(handle)
+    if isinstance(event, int):
+        return event
+    raise NcclInvalid(
+        f"event is of type {type(event).__name__}; it must be an integer (a cudaEvent_t), or an object with "
+        "handle, ptr or cuda_event"
+    )

@@ -2,22 +2,41 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Union
 
 from nccl.core.typing import NcclInvalid
 from niccolite import _native
+from niccolite._native import GinBarrierHandle, LLA2AHandle, LsaBarrierHandle, MultimemHandle
 
 if TYPE_CHECKING:
     from nccl.core.constants import WindowFlag
+    from nccl.core.team import NCCLTeam
     from nccl.core.typing import NcclDataType
 
 __all__ = [
+    "CftLeInfo",
     "CommResource",
     "CustomRedOp",
     "DevCommResource",
+    "GinBarrierHandle",
+    "LLA2AHandle",
+    "LsaBarrierHandle",
+    "MultimemHandle",
     "RegisteredBufferHandle",
     "RegisteredWindowHandle",
 ]
+
+ResourceHandle = Union[LsaBarrierHandle, GinBarrierHandle, LLA2AHandle]
+
+
+@dataclass(frozen=True, slots=True)
+class CftLeInfo:
+    """An address in the compute fabric: byte `le_offset` of the endpoint `le_id`."""
+
+    le_id: int
+    le_offset: int
 
 
 class CommResource:
@@ -56,13 +75,18 @@ class CommResource:
 
 
 class RegisteredBufferHandle(CommResource):
-    """A buffer that the communicator reaches faster. `size` in bytes. It keeps the buffer alive."""
+    """A buffer that the communicator reaches faster. It keeps the buffer alive."""
 
     def __init__(self, comm_ptr: int, handle: int, size: int, buffer: object) -> None:
         super().__init__(comm_ptr)
         self._handle = handle
-        self.size = size
+        self._size = size
         self._buffer: object = buffer
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return self._size
 
     @property
     def handle(self) -> int:
@@ -81,7 +105,7 @@ class RegisteredBufferHandle(CommResource):
 
 
 class RegisteredWindowHandle(CommResource):
-    """Memory that every rank can address in each rank. `size` in bytes. It keeps the buffer alive."""
+    """Memory that every rank can address in each rank. It keeps the buffer alive."""
 
     def __init__(
         self,
@@ -93,9 +117,14 @@ class RegisteredWindowHandle(CommResource):
     ) -> None:
         super().__init__(comm_ptr)
         self._place = place
-        self.size = size
+        self._size = size
         self._flags = flags
         self._buffer: object = buffer
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return self._size
 
     @property
     def handle(self) -> int:
@@ -118,6 +147,14 @@ class RegisteredWindowHandle(CommResource):
         self._require_open()
         return _native.lsa_multimem_pointer(self._place.handle, offset) or None
 
+    def get_multimem_device_pointer(self, multimem: MultimemHandle, offset: int = 0) -> int | None:
+        """As get_lsa_multimem_device_pointer(), for the team of `multimem`.
+
+        NCCLError: `multimem` has no address.
+        """
+        self._require_open()
+        return _native.multimem_pointer(self._place.handle, offset, multimem) or None
+
     def get_lsa_device_pointer(self, lsa_rank: int, offset: int = 0) -> int:
         """Address of byte `offset` in member `lsa_rank` of the load-store team.
 
@@ -133,6 +170,23 @@ class RegisteredWindowHandle(CommResource):
         """
         self._require_open()
         return _native.peer_pointer(self._place.handle, offset, peer) or None
+
+    def get_multimem_le_info(self, offset: int = 0) -> CftLeInfo:
+        """Byte `offset` of all copies, in the compute fabric. NCCLError: the window has no endpoint there."""
+        self._require_open()
+        return CftLeInfo(*_native.multimem_endpoint(self._place.handle, offset))
+
+    def get_cft_le_info(self, peer_cft: int, cft_team: NCCLTeam, offset: int = 0) -> CftLeInfo:
+        """Byte `offset` of the copy of member `peer_cft` of `cft_team`. NCCLError: it has no endpoint."""
+        self._require_open()
+        return CftLeInfo(
+            *_native.cft_endpoint(self._place.handle, offset, peer_cft, cft_team._lowered)
+        )
+
+    def get_peer_le_info(self, peer: int, offset: int = 0) -> CftLeInfo:
+        """Byte `offset` of rank `peer`'s copy. NCCLError: it has no endpoint."""
+        self._require_open()
+        return CftLeInfo(*_native.peer_endpoint(self._place.handle, offset, peer))
 
     def _release(self) -> None:
         try:
@@ -184,12 +238,20 @@ class CustomRedOp(CommResource):
 class DevCommResource(CommResource):
     """What kernels that communicate by themselves are given."""
 
-    def __init__(self, comm_ptr: int, dev_comm: Any) -> None:
+    def __init__(
+        self,
+        comm_ptr: int,
+        dev_comm: _native.DevComm,
+        multimem: Mapping[NCCLTeam, MultimemHandle],
+        handles: Sequence[ResourceHandle],
+    ) -> None:
         super().__init__(comm_ptr)
         self._dev_comm = dev_comm
+        self._multimem = dict(multimem)
+        self._handles = tuple(handles)
 
     @property
-    def dev_comm(self) -> Any:
+    def dev_comm(self) -> _native.DevComm:
         """The struct. RuntimeError: closed."""
         self._require_open()
         return self._dev_comm
@@ -198,6 +260,19 @@ class DevCommResource(CommResource):
     def ptr(self) -> int:
         """Its address. RuntimeError: closed."""
         return int(self.dev_comm.ptr)
+
+    def multimem_handle(self, team: NCCLTeam) -> MultimemHandle:
+        """Multicast memory of `team`. KeyError: it was not required. RuntimeError: closed."""
+        self._require_open()
+        if team not in self._multimem:
+            raise KeyError(f"{team!r} has no multicast memory: its TeamRequirement lacks multimem=True")
+        return self._multimem[team]
+
+    @property
+    def resource_handles(self) -> tuple[ResourceHandle, ...]:
+        """What the requirements' `resources` have become, in their order. RuntimeError: closed."""
+        self._require_open()
+        return self._handles
 
     def _release(self) -> None:
         _native.destroy_dev_comm(self._comm_ptr, self._dev_comm)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
+from enum import IntEnum, IntFlag
 from typing import TYPE_CHECKING, Any, Protocol, Union, runtime_checkable
 
 if TYPE_CHECKING:
@@ -13,12 +13,17 @@ if TYPE_CHECKING:
 
 __all__ = [
     "NcclBufferSpec",
+    "NcclCftCap",
+    "NcclCftTeamMode",
     "NcclCommMemStat",
     "NcclDataType",
     "NcclDeviceSpec",
+    "NcclEventSpec",
     "NcclGinConnectionType",
     "NcclGinType",
+    "NcclHostCftMode",
     "NcclInvalid",
+    "NcclNvlsHostMode",
     "NcclRedOp",
     "NcclScalarSpec",
     "NcclStreamSpec",
@@ -26,6 +31,7 @@ __all__ = [
     "SupportsCAI",
     "SupportsCudaStream",
     "SupportsDLPack",
+    "SupportsHandle",
 ]
 
 
@@ -128,14 +134,52 @@ class NcclGinType(IntEnum):
     PROXY = 2
     GDAKI = 3
     GPI = 4
+    EFA_GDA = 5
 
 
 class NcclGinConnectionType(IntEnum):
-    """Whom kernels reach over the network: nobody, all ranks, those of one rail."""
+    """Whom kernels reach over the network: nobody, all ranks, those of one rail, or those at multiples
+    of a distance (``NCCLDevCommRequirements.gin_custom_stride``)."""
 
     NONE = 0
     FULL = 1
     RAIL = 2
+    CUSTOM_STRIDE = 3
+
+
+class NcclHostCftMode(IntEnum):
+    """May the library's own operations use endpoints in the compute fabric? FALLBACK: where there are any."""
+
+    DEFAULT = -(2**31)
+    ENABLE = 1
+    DISABLE = 2
+    FALLBACK = 3
+
+
+class NcclNvlsHostMode(IntFlag):
+    """What of NVLink multicast the library's own operations do without; ENABLE: nothing."""
+
+    ENABLE = 0
+    DISABLE_TRANSPORT = 1
+    DISABLE_SYMMETRIC_MULTIMEM = 2
+    DISABLE = 2**31 - 1
+
+
+class NcclCftTeamMode(IntEnum):
+    """Which team of the compute fabric: all ranks in it, or those at one place of each multicast or
+    load-store team."""
+
+    FLAT = 0
+    HIER_MULTIMEM = 1
+    HIER_LSA = 2
+
+
+class NcclCftCap(IntFlag):
+    """What of the compute fabric a device communicator shall have."""
+
+    NONE = 0
+    CFT = 1
+    MULTIMEM = 2
 
 
 class NcclCommMemStat(IntEnum):
@@ -170,12 +214,21 @@ class SupportsCudaStream(Protocol):
     def __cuda_stream__(self) -> tuple[int, int]: ...
 
 
+@runtime_checkable
+class SupportsHandle(Protocol):
+    """An object of CUDA under its number, as ``cuda.core.Event`` is."""
+
+    @property
+    def handle(self) -> Any: ...
+
+
 if TYPE_CHECKING:
     NcclSupportedBuffer = Union[SupportsDLPack, SupportsCAI, numpy.ndarray, memoryview, bytearray]
     NcclBufferSpec = Union[Buffer, NcclSupportedBuffer]
     NcclScalarSpec = Union[int, float, NcclBufferSpec]
     NcclDeviceSpec = Union[Device, int]
     NcclStreamSpec = Union[SupportsCudaStream, int]
+    NcclEventSpec = Union[SupportsHandle, int]
 else:
     # At run time the names of what is imported only when it is needed.
     NcclSupportedBuffer = Union[SupportsDLPack, SupportsCAI, "numpy.ndarray", memoryview, bytearray]
@@ -183,3 +236,4 @@ else:
     NcclScalarSpec = Union[int, float, NcclBufferSpec]
     NcclDeviceSpec = Union["nccl.core.cuda.Device", int]
     NcclStreamSpec = Union[SupportsCudaStream, int]
+    NcclEventSpec = Union[SupportsHandle, int]

@@ -78,9 +78,9 @@ def get_lib_path() -> pathlib.Path | None:
     return pathlib.Path(path) if path else None
 
 
-def get_error_string(result: int) -> str:
+def get_error_string(nccl_result: int) -> str:
     """The library's text for a result, an integer or a Result."""
-    return _native.error_string(int(result))
+    return _native.error_string(int(nccl_result))
 
 
 class UniqueId:
@@ -98,12 +98,12 @@ class UniqueId:
         self._memory = memoryview(bytearray(_ID_BYTES))
 
     @staticmethod
-    def from_bytes(data: Any) -> UniqueId:
-        """The id that `data`, 128 bytes, holds. The memory is shared: do not change it.
+    def from_bytes(b: Any) -> UniqueId:
+        """The id that `b`, 128 bytes, holds. The memory is shared: do not change it.
 
         ValueError: another length, or items that are no bytes.
         """
-        view = memoryview(data)
+        view = memoryview(b)
         if view.itemsize != 1 or view.nbytes != _ID_BYTES or not view.c_contiguous:
             raise ValueError(f"a unique id has {_ID_BYTES} bytes, not {view.nbytes}")
         made = UniqueId()
