@@ -47,6 +47,8 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   app.set_version_flag("--version", niccolite::version_of_command());
   app.get_formatter()->column_width(36);
+  // As in nccl-tests: a script's options come first, and its caller's overrule them.
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
 
   niccolite::perf::RawOptions perf_options;
   CLI::App* perf = app.add_subcommand("perf", "Measure and verify a collective operation");

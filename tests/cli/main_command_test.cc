@@ -19,6 +19,7 @@ namespace niccolite {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using testing::Outcome;
@@ -31,6 +32,18 @@ TEST(Command, FindsItsVirtualDriverWhenItIsFoundOverPath) {
       testing::run_command({command.filename(), "tune", "--ranks", "1"},
                            {{"PATH", command.parent_path()}, {"NICCOLITE_DEVICES", "virtual:2"}});
   EXPECT_THAT(outcome.errors, HasSubstr("1 rank has no choice of variants"));
+}
+
+TEST(Command, TakesTheLastOfAnOptionGivenTwice) {
+  const auto perf = [](std::vector<std::string> more) {
+    std::vector<std::string> words = {NICCOLITE_COMMAND, "perf", "-b", "8", "-e", "1G", "-n", "9"};
+    words.insert(words.end(), more.begin(), more.end());
+    return testing::run_command(words, {{"NICCOLITE_DEVICES", "virtual:2"}});
+  };
+  const Outcome outcome = perf({"-e", "16", "-n", "1"});
+  EXPECT_EQ(outcome.status, 0) << outcome.errors;
+  EXPECT_THAT(outcome.output, AllOf(ContainsRegex("\n +16 "), Not(ContainsRegex("\n +32 "))));
+  EXPECT_NE(perf({"-e", "16", "all_reduce", "all_gather"}).status, 0);
 }
 
 TEST(Command, NamesTheSubcommandThatWasMeant) {
