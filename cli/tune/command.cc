@@ -45,16 +45,16 @@ the constants of the cost model to the times, and checks the model: at every mea
 the fastest one, and what is lost. --tuning writes the constants to a file, which NICCOLITE_TUNING names from then on.
 
 Examples:
-  niccolite tune -J times.json --tuning mine.json            every GPU, every collective
+  niccolite tune -J times.json --tuning mine.json              every GPU, every collective
   niccolite tune --ranks 2,4 --collectives all_reduce,all_gather --limit 120
-  niccolite tune --from h200_x2.json --from h200_x4.json     fits and checks again without measuring
-  niccolite tune --slots -r 4 --tuning mine_slots.json       data through slots, as between processes
-  niccolite tune --sockets -r 2,4 --tuning mine_sockets.json data through the network, as between machines
-  niccolite tune --host-memory --tuning mine_host.json       data through host memory, without peer access
-  niccolite tune --from times.json --check                   what the constants in force choose
-  niccolite tune --from times.json --check mine.json         what those of a file choose
-  niccolite tune --from times.json --check --derived         what prices derived from schedules would choose
-  niccolite tune --check mine.json                           is the file one that the library takes?
+  niccolite tune --from h200_x2.json --from h200_x4.json       fits and checks again without measuring
+  niccolite tune --slots -r 4 --tuning mine_slots.json         data through slots, as between processes
+  niccolite tune --sockets -r 2,4 --tuning mine_sockets.json   data through the network, as between machines
+  niccolite tune --host-memory --tuning mine_host.json         data through host memory, without peer access
+  niccolite tune --from times.json --check                     what the constants in force choose
+  niccolite tune --from times.json --check mine.json           what those of a file choose
+  niccolite tune --from times.json --check --derived           what prices derived from schedules would choose
+  niccolite tune --check mine.json                             is the file one that the library takes?
   NICCOLITE_DEVICES=virtual:4 niccolite tune --sizes 8,64K,1M
 
 Constants that predict badly, as those of few sizes do, are not written.
