@@ -1,6 +1,17 @@
-# Looks for the headers and libraries of other projects before anything is compiled. All that is missing is named at once, with
-# the command that installs it. `scripts/setup` installs the same packages for ./run and ./test.
+# Looks for a compiler, and for the headers and libraries of other projects, before anything is compiled. All that is missing is named
+# at once, with the command that installs it. `scripts/setup` installs the same packages for ./run and ./test.
 set(missing_packages "")
+
+# CMake's own message about a compiler that is absent names no package. (The folders of libraries are known from the compiler alone:
+# without one, their packages are named, too.)
+find_program(NICCOLITE_SOME_COMPILER NAMES $ENV{CXX} c++ g++ clang++)
+mark_as_advanced(NICCOLITE_SOME_COMPILER)
+if(CMAKE_CXX_COMPILER OR NICCOLITE_SOME_COMPILER)
+  enable_language(C)
+  enable_language(CXX)
+else()
+  list(APPEND missing_packages g++)
+endif()
 
 # need(<Debian package> <header> [<library>])
 function(niccolite_need package header)
