@@ -21,7 +21,7 @@ constexpr seconds kPatientAsk{2};        // for what is worth waiting for
 constexpr seconds kFollowTime{4};        // for asking one rank after the other
 // A busy machine takes seconds for an answer, and is no fault.
 constexpr seconds kSilent{5};
-constexpr seconds kSilenceGap{4};  // after which the next silence is another one
+constexpr seconds kFreshSilence{1};  // found by another rank of this process: not asked again
 constexpr size_t kMostFollowed = 64;
 constexpr int kFew = 16;  // ranks
 constexpr seconds kKnotTime{
@@ -68,8 +68,13 @@ void Watch::examine_host_call() {
                   .holder = std::nullopt};
   const Time deadline = hooks_.now() + kFollowTime;
   const int most = std::min(nranks_, static_cast<int>(kMostFollowed));
-  for (int step = 1; step < most && verdict.rank < 0 && hooks_.now() < deadline; ++step) {
-    const int peer = (rank_ + step) % nranks_;
+  std::vector<int> peers;
+  for (int step = 1; step < most; ++step) peers.push_back((rank_ + step) % nranks_);
+  // Whoever is silent is asked first, so that others' answers do not take the time.
+  std::ranges::stable_partition(
+      peers, [&](int peer) { return hooks_.silences->find(hooks_.communicator, peer) != nullptr; });
+  for (const int peer : peers) {
+    if (verdict.rank >= 0 || hooks_.now() >= deadline) break;
     const bool is_excluded = std::ranges::find(call->excluded, peer) != call->excluded.end();
     if (is_excluded || hooks_.has_left(peer)) continue;
     if (hooks_.run_state(peer) == RunState::Stopped) {
@@ -263,7 +268,7 @@ std::optional<std::string> Watch::judge_hold(const Wait& wait, std::span<const W
 }
 
 void Watch::judge_silence(const Wait& wait, const Account& waiting, int peer) {
-  if (!silences_.contains(peer)) return;
+  if (hooks_.silences->find(hooks_.communicator, peer) == nullptr) return;
   const Reach reach = reach_beside(peer);
   if (!is_silent(peer) || reach == Reach::NotKnown) {
     next_look_ = wait.lasted() + kLongWait;
@@ -294,21 +299,22 @@ Watch::Reach Watch::reach_beside(int peer) {
 }
 
 // A silent rank is given more time: the next answer may come late instead of not at all. A silence
-// counts only if this rank has run itself meanwhile.
+// counts only if this process has run itself meanwhile.
 Result<Account> Watch::ask(int peer) {
-  const milliseconds patience = silences_.contains(peer) ? milliseconds(kPatientAsk) : kAsk;
+  Silences& silences = *hooks_.silences;
+  const Silences::Silence* const known = silences.find(hooks_.communicator, peer);
   const Time asked = hooks_.now();
+  if (known != nullptr && known->asker != rank_ && asked - known->end < kFreshSilence)
+    return Status::remote_error("rank {} has not answered rank {}", peer, known->asker);
+  const milliseconds patience = known != nullptr ? milliseconds(kPatientAsk) : kAsk;
   Result<Account> answer = hooks_.ask(peer, patience);
   const Time now = hooks_.now();
   const bool was_held_up = now - asked > patience + kLate ||
                            (hooks_.awake_since != nullptr && now - hooks_.awake_since() < patience);
-  if (answer.is_ok() || was_held_up) {
-    silences_.erase(peer);
-    return answer;
-  }
-  Silence& silence = silences_.try_emplace(peer, Silence{.begin = asked, .end = now}).first->second;
-  if (asked - silence.end > kSilenceGap) silence.begin = asked;
-  silence.end = now;
+  if (answer.is_ok() || was_held_up)
+    silences.end(hooks_.communicator, peer);
+  else
+    silences.add(hooks_.communicator, peer, rank_, asked, now);
   return answer;
 }
 
@@ -316,8 +322,8 @@ Result<Account> Watch::ask(int peer) {
 bool Watch::is_silent(int peer) const {
   if (hooks_.has_left(peer) || hooks_.has_failed() || hooks_.run_state(peer) == RunState::Runs)
     return false;
-  const auto silence = silences_.find(peer);
-  return silence != silences_.end() && silence->second.end - silence->second.begin >= kSilent;
+  const Silences::Silence* const silence = hooks_.silences->find(hooks_.communicator, peer);
+  return silence != nullptr && silence->end - silence->begin >= kSilent;
 }
 
 // A question that is not answered takes time, in which the same wait is reported again.

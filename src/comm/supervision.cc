@@ -45,6 +45,7 @@ Status Communicator::start_watch() {
                                 Deadline::after(kFarewellTime), bootstrap::Patience::WhileItRuns));
     return Account::decode(bytes, peer);
   };
+  hooks.silences = watchdog_->silences();
   hooks.has_left = [this](int peer) { return member_->has_left(peer); };
   hooks.run_state = [this](int peer) {
     return is_remote(peer) ? RunState::Unknown : run_state(member_->process(peer));

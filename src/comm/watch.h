@@ -8,7 +8,7 @@
 
 #include <chrono>
 #include <functional>
-#include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -20,6 +20,7 @@
 #include "comm/account.h"
 #include "comm/call_log.h"
 #include "comm/mismatch.h"
+#include "comm/silences.h"
 #include "comm/verdict.h"
 #include "executor/launch.h"
 #include "executor/report.h"
@@ -48,6 +49,7 @@ class Watch {
     std::function<std::optional<transport::NetworkState>()> network;
     /// Since when the process has run without being held up for long. Null: for ever.
     std::function<Time()> awake_since;
+    std::shared_ptr<Silences> silences;  // of the process; not null
     /// Has `peer` decide() on the verdict; ok when it has.
     std::function<Status(int peer, const Verdict&, std::chrono::milliseconds patience)> propose;
     /// Has every other rank note() the verdict.
@@ -176,14 +178,9 @@ class Watch {
     size_t warned = 0;  // times
   };
   std::optional<Standstill> standstill_;
-  // A rank that has answered nothing between these times.
-  struct Silence {
-    Time begin{}, end{};
-  };
-  std::map<int, Silence> silences_;  // by rank
-  int left_peer_ = -1;               // a rank that was waited for and found to have left,
-  Time left_since_{};                // then or before
-  uint64_t compared_ = 0;            // collectives when last compared with the neighbour
+  int left_peer_ = -1;     // a rank that was waited for and found to have left,
+  Time left_since_{};      // then or before
+  uint64_t compared_ = 0;  // collectives when last compared with the neighbour
   Time next_comparison_;
   Time next_survey_;
   Time next_host_look_{};

@@ -31,6 +31,8 @@ class Watchdog {
   /// The beginning of time: always, as far as is known.
   static Watch::Time awake_since();
 
+  /// For Watch::Hooks::silences.
+  std::shared_ptr<Silences> silences() const { return silences_; }
   /// What Watch::Hooks::find_holder wants.
   std::optional<Hold> find_holder(const Watch& held, int device, uint64_t stream) EXCLUDES(mutex_);
 
@@ -39,6 +41,7 @@ class Watchdog {
   void run() EXCLUDES(mutex_);
 
   const pid_t process_;
+  const std::shared_ptr<Silences> silences_ = std::make_shared<Silences>();
   std::mutex mutex_;
   std::condition_variable changed_;
   bool stopping_ GUARDED_BY(mutex_) = false;

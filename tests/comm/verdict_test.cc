@@ -326,6 +326,30 @@ TEST(Verdict, OfARankThatIsCutOffInACallOfTheHostNamesItself) {
               HasSubstr("ncclCommSplit stands still: rank 2 (its process) hears nothing from any"));
 }
 
+// The thread that looks after all ranks of a process asks for each of them in turn.
+TEST(Verdict, NamesAMachineThatDoesNotAnswerWhereManyRanksShareAProcess) {
+  for (const bool calls_host : {true, false}) {
+    World world(12, 11);
+    world.call_all(all_reduce(2));
+    world.asking_takes_time = true;
+    world.of(11).run_state = RunState::Unknown;
+    world.of(11).is_unreachable = true;
+    std::deque<CallLog::HostCallScope> scopes;
+    const Watch::Time since = world.devices().now;
+    for (int rank = 0; rank < 11 && calls_host; ++rank)
+      scopes.emplace_back(&world.of(rank).log, "ncclCommSplit", std::vector<int>{}, since);
+    for (int repeats = 0; world.devices().now < since + seconds(8); ++repeats) {
+      world.pass(executor::kReportInterval);
+      for (int rank = 0; rank < 11 && !calls_host; ++rank)
+        world.wait(rank, 11, all_reduce(2), repeats);
+    }
+    const std::optional<Verdict> verdict = world.of(3).watch->last_verdict();
+    ASSERT_TRUE(verdict) << (calls_host ? "call of the host" : "operation");
+    EXPECT_EQ(verdict->cause, Cause::DoesNotAnswer);
+    EXPECT_EQ(verdict->rank, 11);
+  }
+}
+
 // A machine at its limit takes seconds for an answer.
 TEST(Verdict, DoesNotAccuseAProcessThatAnswersLate) {
   World world(3);

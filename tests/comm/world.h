@@ -27,7 +27,9 @@ struct Devices {
 
 class World {
  public:
-  explicit World(int nranks) : own_(std::make_unique<Devices>()), devices_(*own_) {
+  /// So many consecutive ranks share a process.
+  explicit World(int nranks, int of_a_process = 1)
+      : own_(std::make_unique<Devices>()), devices_(*own_), of_a_process_(of_a_process) {
     std::vector<int> devices;
     for (int rank = 0; rank < nranks; ++rank) devices.push_back(rank);
     add_ranks(devices);
@@ -55,6 +57,8 @@ class World {
     std::optional<transport::NetworkState> network{};
     Watch::Time awake_since{};
   };
+  bool asking_takes_time = false;  // of a thread that looks after all ranks, if nobody answers
+
   const std::deque<Rank>& ranks() const { return ranks_; }
   Rank& of(int rank) { return ranks_[static_cast<size_t>(rank)]; }
 
@@ -123,11 +127,14 @@ class World {
       Watch::Hooks hooks;
       hooks.device = added.device;
       hooks.communicator = id_;
+      if (rank % of_a_process_ == 0) silences_ = std::make_shared<Silences>();
+      hooks.silences = silences_;
       hooks.now = [this] { return devices_.now; };
       hooks.ask = [this, rank](int peer, std::chrono::milliseconds patience) -> Result<Account> {
         Rank& asked = of(peer);
-        if (!reaches(rank, peer) || patience < asked.answers_after)
-          return Status::remote_error("rank {} does not answer", peer);
+        const bool is_silent = !reaches(rank, peer) || patience < asked.answers_after;
+        if (is_silent && asking_takes_time) devices_.now += patience;
+        if (is_silent) return Status::remote_error("rank {} does not answer", peer);
         ++asked.asked;
         return Account::decode(asked.watch->account(rank).encode(), peer);
       };
@@ -172,6 +179,8 @@ class World {
 
   const std::unique_ptr<Devices> own_;  // null: it is one of several communicators
   Devices& devices_;
+  const int of_a_process_ = 1;
+  std::shared_ptr<Silences> silences_;  // of the ranks that are being made
   uint64_t id_ = 0;
   std::deque<Rank> ranks_;  // watches refer to their neighbours
   std::vector<Status> failures_;
