@@ -75,6 +75,7 @@ struct CapturePoint {
   std::vector<GraphNode> nodes;
 };
 
+class EventWorkers;
 class Machine;
 
 // Owners: move-only; destruction gives the object back to its machine (and logs what the driver
@@ -166,6 +167,8 @@ class Machine {
   virtual ~Machine() = default;
 
   virtual Kind kind() const = 0;
+  /// The threads that run kernels and can serve descriptors meanwhile; null: there are none.
+  virtual EventWorkers* event_workers() { return nullptr; }
   virtual int device_count() const = 0;
   virtual Result<DeviceInfo> device_info(int device) = 0;
   /// Version of the CUDA driver, as cuDriverGetVersion gives it (13000 for 13.0); virtual GPUs

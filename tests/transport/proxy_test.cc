@@ -190,7 +190,7 @@ TEST(Proxies, CarryWordsAndSlotsSideBySide) {
 }
 
 // Holds the worker that waits for sockets, as a debugger would, or the lack of a core.
-class HeldWorker final : public gpu::virtual_::Kernel, private gpu::virtual_::EventSource {
+class HeldWorker final : public gpu::virtual_::Kernel, private gpu::EventSource {
  public:
   HeldWorker() : fd_(eventfd(0, EFD_CLOEXEC)) {
     EXPECT_TRUE(gpus().attach(*this).is_ok());

@@ -363,6 +363,7 @@ class Driver final : public VirtualMachine, public DriverCalls {
                  "launch a kernel in", stream, device);
   }
 
+  EventWorkers* event_workers() override { return this; }
   Status attach(EventSource& source) override { return scheduler().sources().attach(source); }
   void detach(EventSource& source) override { scheduler().sources().detach(source); }
   void wake() override { scheduler().sources().wake(); }

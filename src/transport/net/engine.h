@@ -8,7 +8,7 @@
 //
 // Of virtual GPUs' sockets the thread is there for what nobody waits for. Whoever rings finds the
 // thread asleep and does its work; and a kernel's worker that has nothing to do waits for the
-// sockets itself, and serves them (gpu::virtual_::EventSource). So a message takes no thread to be
+// sockets itself, and serves them (gpu::EventSource). So a message takes no thread to be
 // woken but the one that waits for it. While that goes on, and a little longer, the thread leaves
 // the sockets to them, and looks every millisecond whether it still does:
 //
@@ -31,19 +31,19 @@
 #include "base/thread.h"
 #include "bootstrap/event_loop.h"
 #include "executor/protocol/relay.h"
+#include "gpu/event_source.h"
 #include "gpu/machine.h"
-#include "gpu/virtual/tasks.h"
 #include "transport/network_state.h"
 #include "transport/observer.h"
 
 namespace niccolite::transport::net {
 
-class Engine final : private gpu::virtual_::EventSource {
+class Engine final : private gpu::EventSource {
  public:
   struct Options {
     gpu::Kind machine = gpu::Kind::Virtual;  // whose kernels move the counters
     // Whose workers serve the sockets; null: none do.
-    gpu::virtual_::VirtualMachine* workers = nullptr;
+    gpu::EventWorkers* workers = nullptr;
     // What whoever rings has written at most, if it is to send that itself.
     uint64_t most_by_kernels = 0;
     const char* name = "";  // of the thread

@@ -53,12 +53,12 @@ Result<std::unique_ptr<Proxy>> Proxy::start(Options options) {
   const gpu::Kind machine = of.machine.kind();
   // Messengers carry both directions.
   const bool is_split = of.network == nullptr && of.has_two_threads;
-  const bool is_shared = of.network == nullptr && machine == gpu::Kind::Virtual && !is_split;
+  const bool is_shared = of.network == nullptr && !is_split;
   std::function<void()> tell;
   if (keeps_back(machine)) tell = [self] { self->tell_soon(); };
   self->sending_ = TRY(Engine::create(
       {.machine = machine,
-       .workers = is_shared ? static_cast<gpu::virtual_::VirtualMachine*>(&of.machine) : nullptr,
+       .workers = is_shared ? of.machine.event_workers() : nullptr,
        .most_by_kernels = of.most_by_kernels,
        .name = "nccl-proxy",
        .has_plugin = of.network != nullptr,
