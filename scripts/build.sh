@@ -2,10 +2,6 @@
 # Sourced by ./run, ./test and .ci/run: configure and build a preset, saying how long each took.
 
 export DEBIAN_FRONTEND=noninteractive
-export CCACHE_DIR=${CCACHE_DIR:-$PWD/build/.ccache}  # nothing is kept outside the checkout
-# A compiler cache asks the compiler which headers there were, instead of preprocessing each source before compiling it: a sixth of
-# a build from scratch. And it looks into precompiled headers.
-export CCACHE_DEPEND=${CCACHE_DEPEND:-1} CCACHE_SLOPPINESS=${CCACHE_SLOPPINESS:-pch_defines,time_macros}
 jobs=$(nproc)
 tests_at_once=$((jobs < 8 ? jobs + 1 : 8))  # many wait: for time-outs, for processes that end
 
