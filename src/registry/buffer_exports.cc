@@ -429,8 +429,9 @@ std::optional<std::chrono::milliseconds> BufferExports::sweep() {
   pass_over_left();
   for (const auto& [begin, known] : by_begin_) {
     if (!known->is_kept_) continue;
-    for_each_memory(known->id_, known->bytes_, known->pieces_,
-                    [&](uint64_t id, size_t) { kept_.note_use(id, known->last_use_); });
+    for_each_memory(
+        known->id_, known->bytes_, known->pieces_,
+        [this, last_use = known->last_use_](uint64_t id, size_t) { kept_.note_use(id, last_use); });
   }
   kept_.choose(round);
   for (const auto& [begin, known] : by_begin_) {
