@@ -21,23 +21,34 @@ struct Caller {
 void PrintTo(const Caller& caller, std::ostream* out) { *out << caller.name; }
 
 constexpr Caller kCallers[] = {
-    {"2.14.3", sizeof(Config_2_14), 21403, 4},  {"2.16.5", sizeof(Config_2_14), 21605, 4},
-    {"2.17.1", sizeof(Config_2_17), 21701, 0},  {"2.18.1", sizeof(Config_2_18), 21801, 4},
-    {"2.25.1", sizeof(Config_2_18), 22501, 4},  {"2.26.2", sizeof(Config_2_26), 22602, 0},
-    {"2.27.3", sizeof(Config_2_27), 22703, 0},  {"2.28.9", sizeof(Config_2_28), 22809, 0},
-    {"2.29.7", sizeof(Config_2_29), 22907, 0},  {"2.30.4", sizeof(Config_2_30_3), 23004, 4},
-    {"2.30.7", sizeof(ncclConfig_t), 23007, 0}, {"2.31.0", sizeof(ncclConfig_t) + 32, 23100, 0},
+    {"2.14.3", sizeof(Config_2_14), 21403, 4},
+    {"2.16.5", sizeof(Config_2_14), 21605, 4},
+    {"2.17.1", sizeof(Config_2_17), 21701, 0},
+    {"2.18.1", sizeof(Config_2_18), 21801, 4},
+    {"2.25.1", sizeof(Config_2_18), 22501, 4},
+    {"2.26.2", sizeof(Config_2_26), 22602, 0},
+    {"2.27.3", sizeof(Config_2_27), 22703, 0},
+    {"2.28.9", sizeof(Config_2_28), 22809, 0},
+    {"2.29.7", sizeof(Config_2_29), 22907, 0},
+    {"2.30.4", sizeof(Config_2_30_3), 23004, 4},
+    {"2.30.7", sizeof(ncclConfig_t), 23007, 0},
+    {"2.31.2", sizeof(ncclConfig_t) + 16, 23102, 0},
+    {"2.32.3", sizeof(ncclConfig_t) + 24, 23203, 4},
 };
 
-// A configuration as the caller's initializer leaves it: today's values cut to its size, then
-// garbage.
+// A configuration as the caller's initializer leaves it: today's values cut to its size, numbers
+// that newer headers added and that are not set, then garbage.
 class CallerConfig {
  public:
   explicit CallerConfig(const Caller& caller) : bytes_(kRoom, kGarbage) {
     ncclConfig_t today = NCCL_CONFIG_INITIALIZER;
     today.size = caller.size;
     today.version = caller.version;
-    std::memcpy(bytes_.data(), &today, std::min(caller.size - caller.padding, sizeof(today)));
+    const size_t written = caller.size - caller.padding;
+    std::memcpy(bytes_.data(), &today, std::min(written, sizeof(today)));
+    constexpr int kUndefined = NCCL_CONFIG_UNDEF_INT;
+    for (size_t at = sizeof(today); at < written; at += sizeof kUndefined)
+      std::memcpy(bytes_.data() + at, &kUndefined, sizeof kUndefined);
   }
   ncclConfig_t* get() { return reinterpret_cast<ncclConfig_t*>(bytes_.data()); }
 
