@@ -1,21 +1,21 @@
 // What a call pays for being remembered (docs/design/0006-call-tags.md, 0035-verdicts.md).
 #include <benchmark/benchmark.h>
 
-#include "comm/call_log.h"
+#include "calls/call_log.h"
 
 namespace niccolite::comm {
 namespace {
 
-Call call_of(Collective collective) {
-  Call call;
+calls::Call call_of(planner::Collective collective) {
+  calls::Call call;
   call.request = {.collective = collective, .count = 1000, .type = executor::DataType::Float32};
   if (call.is_message()) call.peer = 3;
   return call;
 }
 
 void add_collective(benchmark::State& state) {
-  CallLog log(8);
-  const Call call = call_of(Collective::AllReduce);
+  calls::CallLog log(8);
+  const calls::Call call = call_of(planner::Collective::AllReduce);
   for (auto _ : state) {
     log.before_launch_on(7);
     log.add({&call, 1}, /*is_captured=*/false);
@@ -24,8 +24,8 @@ void add_collective(benchmark::State& state) {
 BENCHMARK(add_collective);
 
 void add_message(benchmark::State& state) {
-  CallLog log(8);
-  const Call call = call_of(Collective::PointToPoint);
+  calls::CallLog log(8);
+  const calls::Call call = call_of(planner::Collective::PointToPoint);
   for (auto _ : state) {
     log.before_launch_on(7);
     log.add({&call, 1}, /*is_captured=*/false);

@@ -5,13 +5,13 @@
 #include "api/call.h"
 #include "api/call_configuration.h"
 #include "base/log.h"
-#include "comm/overlaps.h"
+#include "calls/overlaps.h"
 
 namespace niccolite::api {
 namespace {
 
+using calls::Task;
 using comm::Communicator;
-using comm::Task;
 using executor::DataType;
 using planner::Operation;
 using planner::Request;
@@ -42,7 +42,7 @@ Status check_size(const char* function, const Request& request, int nranks) {
 /// Virtual GPUs look a pointer up in a table, which costs nothing beside a call, and a wrong one
 /// would end the process with a signal; on CUDA devices it is asked of the driver, when wanted.
 bool checks_pointers(const gpu::Machine& machine) {
-  return comm::asked_buffer_checks().value_or(machine.kind() == gpu::Kind::Virtual);
+  return calls::asked_buffer_checks().value_or(machine.kind() == gpu::Kind::Virtual);
 }
 
 /// A buffer that this rank's part of the call uses, all of it.
@@ -124,7 +124,7 @@ std::optional<InPlace> in_place_form(const Request& request, int rank, size_t bl
 /// Checks a collective. A group checks its messages when it ends (Group::end()).
 Status check_overlap(const Task& task, const Buffer& reads, const Buffer& writes,
                      const Communicator& comm) {
-  const comm::Range input{reads.pointer, reads.bytes}, output{writes.pointer, writes.bytes};
+  const calls::Range input{reads.pointer, reads.bytes}, output{writes.pointer, writes.bytes};
   if (!input.overlaps(output)) return {};
   const Request& request = task.call.request;
   const std::optional<InPlace> in_place =
@@ -133,7 +133,7 @@ Status check_overlap(const Task& task, const Buffer& reads, const Buffer& writes
   if (in_place && distance == in_place->distance) return {};
   return Status::invalid_argument(
       "{} : sendbuff {} and recvbuff {} of rank {} overlap: use memory that does not{}",
-      comm::function_of(task.call), input.describe(), output.describe(), comm.rank(),
+      calls::function_of(task.call), input.describe(), output.describe(), comm.rank(),
       in_place ? fmt::format(", or the form in place, where {}", in_place->form)
                : "; the call has no form in place");
 }
@@ -174,7 +174,7 @@ Status check_buffers(const Task& task, Communicator& comm) {
     case Collective::AllReduce:
       break;
   }
-  const char* const function = comm::function_of(task.call);
+  const char* const function = calls::function_of(task.call);
   const bool looks_up = checks_pointers(comm.machine());
   for (const Buffer& buffer : {reads, writes}) {
     if (buffer.bytes == 0) continue;
@@ -182,7 +182,7 @@ Status check_buffers(const Task& task, Communicator& comm) {
     if (looks_up) TRY(check_memory(function, buffer, comm));
   }
   // Not by default: programs use what happens to work, as nccl-tests do an all-to-all in place.
-  if (comm::asked_buffer_checks().value_or(false)) TRY(check_overlap(task, reads, writes, comm));
+  if (calls::asked_buffer_checks().value_or(false)) TRY(check_overlap(task, reads, writes, comm));
   return {};
 }
 
@@ -211,7 +211,7 @@ Result<planner::Operator> operation(const char* function, int value, DataType ty
 
 Status configure(Task& task, const Arguments& arguments) {
   const CallConfiguration configuration =
-      TRY(resolve(comm::function_of(task.call), arguments.collective, arguments.config));
+      TRY(resolve(calls::function_of(task.call), arguments.collective, arguments.config));
   task.launched = configuration.launched;
   task.call.request.settings = configuration.settings;
   if (configuration.settings != nullptr)
@@ -224,7 +224,7 @@ Result<comm::Completion> enqueue(const Arguments& arguments) {
   Task task;
   task.call.request.collective = arguments.collective;
   task.call.is_send = arguments.is_send;
-  const char* function = comm::function_of(task.call);
+  const char* function = calls::function_of(task.call);
   if (arguments.config != nullptr) TRY(configure(task, arguments));
   comm::Group& group = comm::Group::current();
   comm::Group::Tasks* const listed = group.find_tasks(arguments.handle);

@@ -10,7 +10,7 @@ namespace {
 using comm::Communicator;
 using comm::Completion;
 using comm::Group;
-using comm::OneSidedCall;
+using operations::OneSidedCall;
 using registry::Window;
 
 // Reserved: 0 until there are several signals, contexts or kinds of calls.

@@ -106,7 +106,7 @@ struct Host {
 };
 
 /// After so long a wait is worth a line in the logs of those who wait, as that of an operation is
-/// (comm/watch.h).
+/// (diagnosis/watch.h).
 inline constexpr std::chrono::seconds kLongWait{1};
 
 /// Whom the rendezvous has waited for, for a while: news for the logs of those who wait, no

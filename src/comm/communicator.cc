@@ -4,16 +4,16 @@
 
 #include "base/log.h"
 #include "base/parameters.h"
-#include "comm/connection_events.h"
-#include "comm/launch_order.h"
-#include "comm/message_agreement.h"
-#include "comm/one_sided.h"
-#include "comm/plan_agreement.h"
-#include "comm/profiling.h"
-#include "comm/stragglers.h"
-#include "comm/tuning.h"
-#include "comm/watch.h"
-#include "comm/watchdog.h"
+#include "diagnosis/stragglers.h"
+#include "diagnosis/watch.h"
+#include "diagnosis/watchdog.h"
+#include "operations/launch_order.h"
+#include "operations/message_agreement.h"
+#include "operations/one_sided.h"
+#include "operations/plan_agreement.h"
+#include "operations/tuning.h"
+#include "profiling/connection_events.h"
+#include "profiling/profiling.h"
 #include "registry/buffer_exports.h"
 #include "registry/buffer_imports.h"
 #include "registry/windows.h"
@@ -77,12 +77,12 @@ int Communicator::nvml_device() const {
 }
 
 void Communicator::await_use(const char* function) {
-  const std::shared_ptr<CallLog> log = shared_log();
-  const CallLog::BlockedScope blocked(log.get(), function);
+  const std::shared_ptr<calls::CallLog> log = shared_log();
+  const calls::CallLog::BlockedScope blocked(log.get(), function);
   in_use_.lock();
 }
 
-Status Communicator::run(const Task& task) {
+Status Communicator::run(const calls::Task& task) {
   const InUse in_use = use(task.call);
   TRY(check_operable());
   Status status = operations_->run(task, kConnectTime);
@@ -91,45 +91,45 @@ Status Communicator::run(const Task& task) {
   return status;
 }
 
-Status Communicator::run(const OneSidedCall& call) {
+Status Communicator::run(const operations::OneSidedCall& call) {
   const InUse in_use = use(call.is_wait() ? "ncclWaitSignal" : "ncclPutSignal");
   TRY(check_operable());
   TRY(check_reach(call));
   return first_cause(one_sided_->run(call, Deadline::after(kConnectTime)));
 }
 
-Result<bool> Communicator::run_known(std::span<Task> tasks) {
+Result<bool> Communicator::run_known(std::span<calls::Task> tasks) {
   const InUse in_use = use(tasks.front().call);
   TRY(check_operable());
   return operations_->run_known(tasks);
 }
 
-Result<std::vector<Ready>> Communicator::prepare(std::span<Task> tasks) {
+Result<std::vector<operations::Ready>> Communicator::prepare(std::span<calls::Task> tasks) {
   const InUse in_use = use(tasks.front().call);
   TRY(check_operable());
   return operations_->prepare(tasks);
 }
 
-Status Communicator::connect(std::span<Ready> launches) {
+Status Communicator::connect(std::span<operations::Ready> launches) {
   const InUse in_use = launches.empty() ? use("ncclGroupEnd") : use(launches[0].calls.front());
   TRY(check_operable());
   return first_cause(operations_->connect(launches, Deadline::after(kConnectTime)));
 }
 
-Status Communicator::launch(const Ready& ready) {
+Status Communicator::launch(const operations::Ready& ready) {
   const InUse in_use = use(ready.calls.front());
   TRY(check_operable());
   return operations_->launch(ready);
 }
 
-Result<double> Communicator::predict(std::span<const Task> tasks) {
+Result<double> Communicator::predict(std::span<const calls::Task> tasks) {
   const InUse in_use = use("ncclGroupSimulateEnd");
   TRY(check_operable());
   return operations_->predict(tasks);
 }
 
-std::unique_ptr<OneSided> Communicator::make_one_sided() {
-  return std::make_unique<OneSided>(
+std::unique_ptr<operations::OneSided> Communicator::make_one_sided() {
+  return std::make_unique<operations::OneSided>(
       machine_, device(), member_.get(), control_.words(),
       [this](std::span<const bootstrap::Query> queries, const Deadline& until) {
         return ask(Question::Signals, queries, until);
@@ -137,7 +137,7 @@ std::unique_ptr<OneSided> Communicator::make_one_sided() {
       graphs_);
 }
 
-Status Communicator::check_reach(const OneSidedCall& call) const {
+Status Communicator::check_reach(const operations::OneSidedCall& call) const {
   const auto refuse = [&](int peer) -> Status {
     if (reach_.pairs.empty()) return {};
     if (is_remote(peer))
@@ -152,7 +152,7 @@ Status Communicator::check_reach(const OneSidedCall& call) const {
     return {};
   };
   if (!call.is_wait()) return refuse(call.peer);
-  for (const OneSidedCall::Wait& wait : call.waits) TRY(refuse(wait.peer));
+  for (const operations::OneSidedCall::Wait& wait : call.waits) TRY(refuse(wait.peer));
   return {};
 }
 
@@ -166,7 +166,7 @@ Status Communicator::deregister_range(void* handle) {
 Result<const void*> Communicator::register_window(void* user, size_t bytes, int flags) {
   const InUse in_use = use("ncclCommWindowRegister");
   if (is_over()) return gone();
-  const CallLog::HostCallScope in_call(log_.get(), "ncclCommWindowRegister");
+  const calls::CallLog::HostCallScope in_call(log_.get(), "ncclCommWindowRegister");
   Result<const void*> handle = windows_->add(user, bytes, flags);
   open_windows();
   return handle;

@@ -30,20 +30,31 @@
 #include "bootstrap/member.h"
 #include "comm/configuration.h"
 #include "comm/control.h"
-#include "comm/enqueue.h"
 #include "comm/exclusive_use.h"
-#include "comm/graph_uses.h"
 #include "comm/invitation.h"
 #include "comm/links.h"
-#include "comm/one_sided_call.h"
-#include "comm/operators.h"
 #include "comm/question.h"
 #include "comm/rank_info.h"
-#include "comm/status_board.h"
+#include "diagnosis/status_board.h"
+#include "operations/enqueue.h"
+#include "operations/graph_uses.h"
+#include "operations/one_sided_call.h"
+#include "operations/operators.h"
 #include "registry/registrations.h"
 #include "transport/reach.h"
 
 // The API's sources include this file: what is only pointed to is not defined here.
+namespace niccolite::diagnosis {
+class Stragglers;
+class Watch;
+class Watchdog;
+}  // namespace niccolite::diagnosis
+namespace niccolite::operations {
+class OneSided;
+}  // namespace niccolite::operations
+namespace niccolite::profiling {
+class ConnectionEvents;
+}  // namespace niccolite::profiling
 namespace niccolite::registry {
 class BufferImports;
 class Window;
@@ -58,11 +69,6 @@ struct Carrier;
 namespace niccolite::comm {
 
 class Communicator;
-class ConnectionEvents;
-class OneSided;
-class Stragglers;
-class Watch;
-class Watchdog;
 
 /// Where the ranks meet that initialize() brings together.
 struct Meeting {
@@ -122,13 +128,13 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   }
 
   /// Operations (see OperationQueue). Only when ready.
-  Status run(const Task& task);
+  Status run(const calls::Task& task);
   /// As OperationQueue::run_known().
-  Result<bool> run_known(std::span<Task> tasks);
-  Result<std::vector<Ready>> prepare(std::span<Task> tasks);
-  Status connect(std::span<Ready> launches);
-  Status launch(const Ready& ready);
-  Result<double> predict(std::span<const Task> tasks);
+  Result<bool> run_known(std::span<calls::Task> tasks);
+  Result<std::vector<operations::Ready>> prepare(std::span<calls::Task> tasks);
+  Status connect(std::span<operations::Ready> launches);
+  Status launch(const operations::Ready& ready);
+  Result<double> predict(std::span<const calls::Task> tasks);
   /// Registrations (see Registrations), from any thread, also while a stream is capturing. They end
   /// with the communicator.
   Result<void*> register_range(const void* pointer, size_t bytes) {
@@ -154,10 +160,10 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   /// See registry::Windows::containing().
   std::shared_ptr<const registry::Window> find_window_of(const void* pointer, size_t bytes);
   /// One-sided operations (see OneSided). Only when ready.
-  Status run(const OneSidedCall& call);
+  Status run(const operations::OneSidedCall& call);
 
-  Operators& operators() { return operators_; }
-  const Operators& operators() const { return operators_; }
+  operations::Operators& operators() { return operators_; }
+  const operations::Operators& operators() const { return operators_; }
 
   /// Device memory, in bytes.
   struct MemoryUse {
@@ -223,7 +229,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   gpu::Machine& machine() const { return machine_; }
   const Configuration& configuration() const { return configuration_; }
   /// Null: nobody profiles. Made before the communicator is ready.
-  const std::shared_ptr<Profiling>& profiling() const { return profiling_; }
+  const std::shared_ptr<profiling::Profiling>& profiling() const { return profiling_; }
 
   /// Nonblocking communicators: background work marks the communicator as in progress, then settles
   /// it.
@@ -262,7 +268,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
       await_use(function);
     return {in_use_, std::adopt_lock};
   }
-  [[nodiscard]] InUse use(const Call& call) {
+  [[nodiscard]] InUse use(const calls::Call& call) {
     if (!in_use_.try_lock()) [[unlikely]]
       await_use(function_of(call));
     return {in_use_, std::adopt_lock};
@@ -272,8 +278,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   bool is_over() const { return operations_ == nullptr || has_ended_; }
   /// Operations can be queued: the communicator was neither ended nor suspended. Holds in_use_.
   Status check_operable() const;
-  Status check_reach(const OneSidedCall& call) const;
-  std::unique_ptr<OneSided> make_one_sided();
+  Status check_reach(const operations::OneSidedCall& call) const;
+  std::unique_ptr<operations::OneSided> make_one_sided();
   void open_windows();
   /// Are ranks on several machines, and is that one on another than this rank?
   bool spans_machines() const;
@@ -347,10 +353,10 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void record_flight();
   /// What whoever asks about the whole job hears of this communicator.
   void show_status();
-  RankStatus status() const;
+  diagnosis::RankStatus status() const;
   void note(observe::EventKind kind);
   /// For those who do not hold in_use_: the communicator may end meanwhile. Null: it has.
-  std::shared_ptr<CallLog> shared_log() const EXCLUDES(log_mutex_);
+  std::shared_ptr<calls::CallLog> shared_log() const EXCLUDES(log_mutex_);
   /// The API function that the user has called last, as far as it is known.
   const char* last_function() const EXCLUDES(log_mutex_);
 
@@ -383,7 +389,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   const Identity identity_;
   uint64_t id_hash_;  // of the id, once that is known; groups are sorted by it
   const Configuration configuration_;
-  Operators operators_;
+  operations::Operators operators_;
   registry::Registrations registrations_;
   std::atomic<State> state_{State::InProgress};
   Abort abort_;
@@ -399,7 +405,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::shared_ptr<Thread> background_
       GUARDED_BY(background_mutex_);  // of the last nonblocking work
 
-  const std::shared_ptr<GraphUses> graphs_ = std::make_shared<GraphUses>();
+  const std::shared_ptr<operations::GraphUses> graphs_ = std::make_shared<operations::GraphUses>();
   // In order of construction; see leave() and release(). All but the first are null for one rank.
   Control control_;
   std::unique_ptr<bootstrap::Member> member_;
@@ -419,27 +425,27 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::vector<int> reaching_peers_;  // whose kernels can use buffers of this rank's user
   std::unique_ptr<transport::Endpoint> endpoint_;
   mutable std::mutex log_mutex_;  // for shared_log(), against release()
-  std::shared_ptr<CallLog> log_;
-  std::shared_ptr<ConnectionEvents> connection_events_;  // the endpoint has it, too
-  std::shared_ptr<Profiling> profiling_;                 // the recorder of log_ has it, too
-  std::unique_ptr<Stragglers> stragglers_;               // of rank 0; else null
-  std::unique_ptr<Watch> watch_;
-  bool has_compared_ = false;           // before leaving; under in_use_
-  std::shared_ptr<Watchdog> watchdog_;  // looks at *watch_
-  std::optional<uint64_t> flight_;      // of observe::Dumps, which looks at *watch_, too
-  std::optional<uint64_t> shown_;       // of StatusBoard, which looks at *member_ and *log_
-  std::mutex exports_mutex_;            // of the pointer's end, for those who do not hold in_use_
-  std::shared_ptr<registry::BufferExports> exports_;     // null, too, if no rank can map another's
-  std::shared_ptr<registry::BufferImports> imports_;     // the same
-  std::unique_ptr<Tuning> tuning_;                       // null: the cost model chooses
-  std::unique_ptr<PlanAgreement> agreement_;             // where all ranks can map all others'
-  std::unique_ptr<MessageAgreement> message_agreement_;  // the same
-  std::unique_ptr<OperationQueue> operations_;           // of one rank, too
-  std::mutex windows_mutex_;                             // as exports_mutex_
-  std::unique_ptr<registry::Windows> windows_;           // of one rank, too
-  std::unique_ptr<OneSided> one_sided_;                  // the same
-  bool is_suspended_ = false;                            // guarded by in_use_
-  uint64_t children_ = 0;                                // made so far; guarded by in_use_
+  std::shared_ptr<calls::CallLog> log_;
+  std::shared_ptr<profiling::ConnectionEvents> connection_events_;  // the endpoint has it, too
+  std::shared_ptr<profiling::Profiling> profiling_;    // the recorder of log_ has it, too
+  std::unique_ptr<diagnosis::Stragglers> stragglers_;  // of rank 0; else null
+  std::unique_ptr<diagnosis::Watch> watch_;
+  bool has_compared_ = false;                      // before leaving; under in_use_
+  std::shared_ptr<diagnosis::Watchdog> watchdog_;  // looks at *watch_
+  std::optional<uint64_t> flight_;                 // of observe::Dumps, which looks at *watch_, too
+  std::optional<uint64_t> shown_;  // of StatusBoard, which looks at *member_ and *log_
+  std::mutex exports_mutex_;       // of the pointer's end, for those who do not hold in_use_
+  std::shared_ptr<registry::BufferExports> exports_;      // null, too, if no rank can map another's
+  std::shared_ptr<registry::BufferImports> imports_;      // the same
+  std::unique_ptr<operations::Tuning> tuning_;            // null: the cost model chooses
+  std::unique_ptr<operations::PlanAgreement> agreement_;  // where all ranks can map all others'
+  std::unique_ptr<operations::MessageAgreement> message_agreement_;  // the same
+  std::unique_ptr<operations::OperationQueue> operations_;           // of one rank, too
+  std::mutex windows_mutex_;                                         // as exports_mutex_
+  std::unique_ptr<registry::Windows> windows_;                       // of one rank, too
+  std::unique_ptr<operations::OneSided> one_sided_;                  // the same
+  bool is_suspended_ = false;                                        // guarded by in_use_
+  uint64_t children_ = 0;  // made so far; guarded by in_use_
   std::atomic<bool> is_revoked_{false};
   std::atomic<bool> is_ended_by_user_{false};  // by abort()
   mutable std::mutex lost_mutex_;

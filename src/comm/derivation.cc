@@ -13,7 +13,7 @@
 namespace niccolite::comm {
 namespace {
 
-constexpr size_t kMostText = 4096;  // of a refusal
+constexpr size_t kMostRefusal = 4096;  // of a refusal
 
 /// The same on all ranks of the child, and no other communicator's.
 uint64_t hash_of_child(uint64_t parent, uint64_t number, int color) {
@@ -39,7 +39,7 @@ struct Wish {
     Writer writer;
     writer.u8(static_cast<uint8_t>(refusal.code()));
     if (!refusal.is_ok()) {
-      writer.text(refusal.message().substr(0, kMostText));
+      writer.text(refusal.message().substr(0, kMostRefusal));
       return std::move(writer).take();
     }
     writer.i32(color);
@@ -57,7 +57,7 @@ struct Wish {
     const uint8_t code = reader.u8();
     if (code > static_cast<uint8_t>(Code::RemoteError)) reader.reject("an unknown code");
     if (code != static_cast<uint8_t>(Code::Ok)) {
-      wish.refusal = Status::error(static_cast<Code>(code), "{}", reader.text(kMostText));
+      wish.refusal = Status::error(static_cast<Code>(code), "{}", reader.text(kMostRefusal));
       TRY(reader.finish());
       return wish;
     }
@@ -131,7 +131,7 @@ Result<std::shared_ptr<Communicator>> Communicator::split(const SplitWish& wish)
   const InUse in_use = use("ncclCommSplit");
   if (is_over()) return gone();
   const Bytes mine = encode_wish(wish, wish.refusal, nullptr);
-  const CallLog::HostCallScope in_call(log_.get(), "ncclCommSplit");
+  const calls::CallLog::HostCallScope in_call(log_.get(), "ncclCommSplit");
   bootstrap::Gathered of_all;  // what the wishes point into
   if (member_ != nullptr) of_all = TRY(member_->all_gather(mine, Deadline::never()));
   std::vector<Wish> wishes;
@@ -206,7 +206,7 @@ Result<std::shared_ptr<Communicator>> Communicator::shrink(const std::vector<int
     if (peer == rank()) child.rank = static_cast<int>(child.ranks.size());
     child.ranks.push_back(peer);
   }
-  const CallLog::HostCallScope in_call(log_.get(), "ncclCommShrink", excluded);
+  const calls::CallLog::HostCallScope in_call(log_.get(), "ncclCommShrink", excluded);
   const std::shared_ptr<Communicator> made = new_child(child);
   {
     std::lock_guard lock(unborn_mutex_);

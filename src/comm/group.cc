@@ -5,9 +5,9 @@
 
 #include "base/per_thread.h"
 #include "base/thread.h"
+#include "calls/overlaps.h"
 #include "comm/live_communicators.h"
-#include "comm/overlaps.h"
-#include "comm/stream_key.h"
+#include "operations/stream_key.h"
 
 namespace niccolite::comm {
 
@@ -56,7 +56,8 @@ Group::Tasks* Group::find_tasks(const void* handle) {
   return &*found;
 }
 
-Result<Completion> Group::add_task(std::shared_ptr<Communicator> communicator, const Task& task) {
+Result<Completion> Group::add_task(std::shared_ptr<Communicator> communicator,
+                                   const calls::Task& task) {
   const bool blocking = communicator->configuration().blocking;
   // The common case: nothing to record.
   const bool is_profiled = communicator->profiling() != nullptr;
@@ -86,7 +87,7 @@ Result<Completion> Group::add_task(std::shared_ptr<Communicator> communicator, c
 }
 
 Result<Completion> Group::add_one_sided(std::shared_ptr<Communicator> communicator,
-                                        OneSidedCall call) {
+                                        operations::OneSidedCall call) {
   const bool blocking = communicator->configuration().blocking;
   if (depth_ == 0 && blocking) {
     TRY(communicator->run(call));
@@ -116,7 +117,7 @@ Result<Completion> Group::close(double* simulated) {
   Status error = std::exchange(error_, {});
   const bool blocking = std::exchange(blocking_, std::nullopt).value_or(true);
   work.profile.close();
-  if (error.is_ok() && asked_buffer_checks().value_or(false)) error = check_messages(work.tasks);
+  if (error.is_ok() && calls::asked_buffer_checks().value_or(false)) error = check_messages(work.tasks);
   if (simulated != nullptr && error.is_ok()) error = simulate(work, *simulated);
   if (!error.is_ok()) {
     for (Job& job : work.jobs)
@@ -128,9 +129,9 @@ Result<Completion> Group::close(double* simulated) {
 }
 
 Status Group::check_messages(const std::vector<Tasks>& tasks) {
-  std::vector<GroupMessage> messages;
+  std::vector<calls::GroupMessage> messages;
   for (const Tasks& of : tasks)
-    for (const Task& task : of.tasks)
+    for (const calls::Task& task : of.tasks)
       if (task.call.is_message())
         messages.push_back({.task = &task, .rank = of.communicator->rank()});
   return check_overlaps(messages);
@@ -150,11 +151,11 @@ Status Group::simulate(Work& work, double& microseconds) {
 // cudaStreamPerThread is another stream to each thread.
 bool Group::is_for_this_thread(const Work& work) {
   const auto is_of_thread = [](gpu::StreamHandle stream) {
-    return StreamKey::of(stream).thread != 0;
+    return operations::StreamKey::of(stream).thread != 0;
   };
   return std::ranges::any_of(work.tasks,
                              [&](const Tasks& of) {
-                               return std::ranges::any_of(of.tasks, [&](const Task& task) {
+                               return std::ranges::any_of(of.tasks, [&](const calls::Task& task) {
                                  return is_of_thread(task.stream);
                                });
                              }) ||
@@ -264,7 +265,7 @@ Status Group::run_tasks(std::vector<Tasks>& tasks) {
   std::stable_sort(tasks.begin(), tasks.end(), [](const Tasks& a, const Tasks& b) {
     return a.communicator->id_hash() < b.communicator->id_hash();
   });
-  std::vector<std::vector<Ready>> launches;
+  std::vector<std::vector<operations::Ready>> launches;
   for (Tasks& of : tasks) launches.push_back(TRY(of.communicator->prepare(of.tasks)));
   for (size_t i = 0; i < tasks.size(); ++i) TRY(tasks[i].communicator->connect(launches[i]));
   for (size_t first = 0, end = 0; first < tasks.size(); first = end) {

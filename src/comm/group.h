@@ -28,7 +28,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
-#include "comm/profiling.h"
+#include "comm/group_profile.h"
 
 namespace niccolite::comm {
 
@@ -56,7 +56,7 @@ class Group {
   /// The tasks of one communicator that this group has recorded.
   struct Tasks {
     std::shared_ptr<Communicator> communicator;
-    std::vector<Task> tasks;
+    std::vector<calls::Task> tasks;
   };
   /// Those of the communicator with this handle, which is still one, to put more tasks in; null:
   /// add_task() has to be called, since there are none, since LiveCommunicators has to be asked, or
@@ -64,9 +64,10 @@ class Group {
   Tasks* find_tasks(const void* handle);
 
   /// Records, or carries out at once when no group is open.
-  Result<Completion> add_task(std::shared_ptr<Communicator> communicator, const Task& task);
+  Result<Completion> add_task(std::shared_ptr<Communicator> communicator, const calls::Task& task);
   /// The same of a one-sided operation.
-  Result<Completion> add_one_sided(std::shared_ptr<Communicator> communicator, OneSidedCall call);
+  Result<Completion> add_one_sided(std::shared_ptr<Communicator> communicator,
+                                   operations::OneSidedCall call);
   /// `job` runs on another thread if there are several; `on_failure` undoes what the call did, on
   /// the calling thread or, for nonblocking communicators, not at all.
   Result<Completion> add_job(std::shared_ptr<Communicator> communicator, bool blocking,
@@ -87,7 +88,7 @@ class Group {
   };
   struct OneSidedTask {
     std::shared_ptr<Communicator> communicator;
-    OneSidedCall call;
+    operations::OneSidedCall call;
   };
   struct Work {
     std::vector<Job> jobs;
@@ -123,8 +124,8 @@ class Group {
   std::optional<bool> blocking_;
   Status error_;
   Work work_;
-  std::vector<Task> spare_;  // empty: memory for the next group's calls
-  uint64_t ends_ = 0;        // LiveCommunicators::ends() before the first task came
+  std::vector<calls::Task> spare_;  // empty: memory for the next group's calls
+  uint64_t ends_ = 0;               // LiveCommunicators::ends() before the first task came
 };
 
 }  // namespace niccolite::comm

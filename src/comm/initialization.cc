@@ -10,20 +10,20 @@
 #include "base/log.h"
 #include "base/parameters.h"
 #include "comm/communicator.h"
-#include "comm/connection_events.h"
-#include "comm/launch_order.h"
-#include "comm/launcher.h"
 #include "comm/machine_graph.h"
-#include "comm/message_agreement.h"
-#include "comm/one_sided.h"
-#include "comm/plan_agreement.h"
-#include "comm/profiling.h"
-#include "comm/stragglers.h"
-#include "comm/tuning.h"
 #include "comm/version.h"
-#include "comm/watch.h"
-#include "comm/watchdog.h"
+#include "diagnosis/stragglers.h"
+#include "diagnosis/watch.h"
+#include "diagnosis/watchdog.h"
 #include "observe/network_events.h"
+#include "operations/launch_order.h"
+#include "operations/launcher.h"
+#include "operations/message_agreement.h"
+#include "operations/one_sided.h"
+#include "operations/plan_agreement.h"
+#include "operations/tuning.h"
+#include "profiling/connection_events.h"
+#include "profiling/profiling.h"
 #include "registry/buffer_exports.h"
 #include "registry/buffer_imports.h"
 #include "registry/windows.h"
@@ -82,10 +82,10 @@ Result<std::shared_ptr<transport::net::Network>> choose_network(bool is_needed,
 }
 
 // Where all ranks of other processes can map each other's memory.
-MessageAgreement::Kinds kinds_of_messages(int rank, const bootstrap::Member& member,
-                                          const transport::Reach& reach) {
-  using Kind = MessageAgreement::Kind;
-  MessageAgreement::Kinds kinds;
+operations::MessageAgreement::Kinds kinds_of_messages(int rank, const bootstrap::Member& member,
+                                                      const transport::Reach& reach) {
+  using Kind = operations::MessageAgreement::Kind;
+  operations::MessageAgreement::Kinds kinds;
   for (int peer = 0; peer < std::ssize(reach.out); ++peer) {
     const auto at = static_cast<size_t>(peer);
     const bool is_here = peer == rank || member.same_process(peer);
@@ -130,9 +130,9 @@ Status Communicator::initialize() {
 
 Status Communicator::join_and_connect(const Meeting& meeting) {
   // All ranks of the parent grow.
-  const std::shared_ptr<CallLog> of_parent =
+  const std::shared_ptr<calls::CallLog> of_parent =
       meeting.parent != nullptr ? meeting.parent->shared_log() : nullptr;
-  const CallLog::HostCallScope in_call(of_parent.get(), identity_.function);
+  const calls::CallLog::HostCallScope in_call(of_parent.get(), identity_.function);
   const auto start = std::chrono::steady_clock::now();
   const gpu::DeviceInfo info = TRY(machine_.device_info(device()));
   const int driver = machine_.driver_version();
@@ -152,7 +152,7 @@ Status Communicator::join_and_connect(const Meeting& meeting) {
   const Deadline deadline = time_for_all_ranks();
   const bootstrap::JoinOptions join{
       .id = id, .nranks = nranks(), .rank = rank(), .deadline = deadline, .abort = &abort_};
-  if (nranks() > 1) TRY(or_give_up(join, load_kernels(machine_, device())));
+  if (nranks() > 1) TRY(or_give_up(join, operations::load_kernels(machine_, device())));
   Result<planner::Settings> made = make_own_settings(configuration_.limits);
   if (!made.is_ok()) return or_give_up(join, made.status().copy());
   planner::Settings settings = std::move(made).take();
@@ -243,9 +243,9 @@ Status Communicator::serve_peers(const planner::Settings& settings, transport::R
   if (needs_network()) carrier.network = std::move(network);
   {
     std::lock_guard lock(log_mutex_);
-    log_ = std::make_shared<CallLog>(nranks());
+    log_ = std::make_shared<calls::CallLog>(nranks());
   }
-  connection_events_ = std::make_shared<ConnectionEvents>(log_->recorder());
+  connection_events_ = std::make_shared<profiling::ConnectionEvents>(log_->recorder());
   endpoint_ = std::make_unique<transport::Endpoint>(
       machine_, device(), *member_, transport::Shapes{settings.shapes, settings.message_shapes},
       reach_,
@@ -311,8 +311,8 @@ void Communicator::share_buffers(bool of_captured) {
     };
   };
   const auto agree_on_plans = [&](bool reached) {
-    agreement_ = std::make_unique<PlanAgreement>(rank(), nranks(), reached, abort_,
-                                                 tell_of(Question::Plans));
+    agreement_ = std::make_unique<operations::PlanAgreement>(rank(), nranks(), reached, abort_,
+                                                             tell_of(Question::Plans));
   };
   // In one process all memory is reached but what the driver keeps to a device; virtual GPUs have
   // none of that.
@@ -348,14 +348,14 @@ void Communicator::share_buffers(bool of_captured) {
           .abort = &abort_});
   if (!of_captured || !reach_.has_whole_windows) return;
   agree_on_plans(/*reached=*/false);
-  message_agreement_ = std::make_unique<MessageAgreement>(
+  message_agreement_ = std::make_unique<operations::MessageAgreement>(
       rank(), kinds_of_messages(rank(), *member_, reach_), abort_, tell_of(Question::MessagePlans));
 }
 
 void Communicator::make_operations(const planner::Settings& settings) {
-  operations_ = std::make_unique<OperationQueue>(machine_, device(), rank(), settings,
-                                                 endpoint_.get(), control_.words(), log_.get(),
-                                                 configuration_.graphs_mix, graphs_);
+  operations_ = std::make_unique<operations::OperationQueue>(
+      machine_, device(), rank(), settings, endpoint_.get(), control_.words(), log_.get(),
+      configuration_.graphs_mix, graphs_);
   if (exports_ != nullptr) operations_->open_buffers(*exports_);
   if (agreement_ != nullptr) operations_->plan_by(*agreement_);
   if (message_agreement_ != nullptr) operations_->plan_messages_by(*message_agreement_);
@@ -382,7 +382,7 @@ void Communicator::start_tuning(const planner::Settings& settings) {
     ask_first = [this](std::span<const std::byte> question) -> Result<Bytes> {
       return ask(Question::Tune, 0, question, Deadline::after(kConnectTime));
     };
-  tuning_ = std::make_unique<Tuning>(settings, std::move(tuner), std::move(ask_first));
+  tuning_ = std::make_unique<operations::Tuning>(settings, std::move(tuner), std::move(ask_first));
 }
 
 void Communicator::start_profiling() {
@@ -395,7 +395,7 @@ void Communicator::start_profiling() {
                                .rank = rank()});
   if (profiler == nullptr) return;
   transport::net::Network::tell_events_to(&observe::NetworkEvents::hear);
-  profiling_ = std::make_shared<Profiling>(profiler, rank());
+  profiling_ = std::make_shared<profiling::Profiling>(profiler, rank());
   if (log_ != nullptr) {
     log_->recorder()->set_listener(profiling_);
     connection_events_->tell(profiling_->proxies());

@@ -14,7 +14,7 @@
 namespace niccolite::comm {
 namespace {
 
-constexpr size_t kMostText = 60 << 10;  // an all-gather takes 64 KiB of a rank
+constexpr size_t kMostXml = 60 << 10;  // an all-gather takes 64 KiB of a rank
 
 // Those that carry data. A rank alone has no use for any, and may have none.
 Result<std::vector<topology::Port>> ports(const bootstrap::Member* member) {
@@ -72,11 +72,11 @@ Bytes encode(const Result<topology::Description>& described) {
   Writer writer;
   std::string text =
       described.is_ok() ? topology::write_xml(described.value()) : described.status().message();
-  const bool is_too_long = text.size() > kMostText;
+  const bool is_too_long = text.size() > kMostXml;
   writer.u8(described.is_ok() && !is_too_long ? 1 : 0);
   if (is_too_long)
     text = fmt::format("its description of the machine has {} bytes, at most {} are possible",
-                       text.size(), kMostText);
+                       text.size(), kMostXml);
   writer.text(text);
   return std::move(writer).take();
 }
@@ -85,7 +85,7 @@ Status add(topology::Description& whole, std::span<const std::byte> bytes, int r
   const std::string origin = fmt::format("rank {}", rank);
   Reader reader(bytes, origin);
   const bool is_fine = reader.u8() != 0;
-  const std::string text = reader.text(kMostText);
+  const std::string text = reader.text(kMostXml);
   TRY(reader.finish());
   if (!is_fine) return Status::invalid_usage("rank {}: {}", rank, text);
   const topology::Description part =

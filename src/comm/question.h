@@ -9,7 +9,7 @@ namespace niccolite::comm {
 /// What ranks ask each other; the first byte of a request.
 enum class Question : uint8_t {
   Connect,       // transport::Endpoint::answer
-  Account,       // what do you do? (comm/account.h)
+  Account,       // what do you do? (diagnosis/account.h)
   Fail,          // none, but a failure of all ranks: code, text
   LetGo,         // none, but of a rank that ends its work: kernels leave the buffers of its user
   Farewell,      // as Account, with the last account of the rank that asks

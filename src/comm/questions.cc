@@ -4,13 +4,13 @@
 
 #include "base/log.h"
 #include "comm/communicator.h"
-#include "comm/message_agreement.h"
-#include "comm/one_sided.h"
-#include "comm/plan_agreement.h"
-#include "comm/stragglers.h"
-#include "comm/tuning.h"
-#include "comm/watch.h"
+#include "diagnosis/stragglers.h"
+#include "diagnosis/watch.h"
 #include "observe/dumps.h"
+#include "operations/message_agreement.h"
+#include "operations/one_sided.h"
+#include "operations/plan_agreement.h"
+#include "operations/tuning.h"
 #include "registry/buffer_exports.h"
 #include "registry/buffer_imports.h"
 #include "registry/housekeeper.h"
@@ -77,7 +77,7 @@ Result<Bytes> Communicator::answer(int from, std::span<const std::byte> request)
       return watch_->account(from).encode();
     case Question::Farewell:
       if (is_revoked()) return revoked();
-      watch_->keep_farewell(TRY(Account::decode(reader.rest(), from)));
+      watch_->keep_farewell(TRY(diagnosis::Account::decode(reader.rest(), from)));
       TRY(failure());
       return watch_->account(from).encode();
     case Question::Invite: {
@@ -87,13 +87,13 @@ Result<Bytes> Communicator::answer(int from, std::span<const std::byte> request)
       return Bytes();
     }
     case Question::Decide:
-      watch_->decide(TRY(Verdict::decode(reader.rest(), nranks())));
+      watch_->decide(TRY(diagnosis::Verdict::decode(reader.rest(), nranks())));
       return Bytes();
     case Question::Verdict:
-      watch_->note(TRY(Verdict::decode(reader.rest(), nranks())));
+      watch_->note(TRY(diagnosis::Verdict::decode(reader.rest(), nranks())));
       return Bytes();
     case Question::Status:
-      return StatusBoard::of_process().describe_this_process().encode();
+      return diagnosis::StatusBoard::of_process().describe_this_process().encode();
     case Question::Dump: {
       const std::string name = reader.text(kMostText);
       const std::span<const std::byte> text = reader.rest();
@@ -136,7 +136,7 @@ Result<Bytes> Communicator::answer(int from, std::span<const std::byte> request)
     case Question::Arrivals: {
       const uint64_t after = reader.u64();
       TRY(reader.finish());
-      return arrivals_of(*log_->recorder(), after).encode();
+      return diagnosis::arrivals_of(*log_->recorder(), after).encode();
     }
     case Question::LetGo:
       TRY(reader.finish());

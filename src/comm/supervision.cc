@@ -5,12 +5,12 @@
 #include "base/log.h"
 #include "base/parameters.h"
 #include "comm/communicator.h"
-#include "comm/profiling.h"
-#include "comm/snapshot.h"
-#include "comm/stragglers.h"
-#include "comm/watchdog.h"
+#include "diagnosis/snapshot.h"
+#include "diagnosis/stragglers.h"
+#include "diagnosis/watchdog.h"
 #include "observe/dumps.h"
 #include "observe/profiler.h"
+#include "profiling/profiling.h"
 #include "transport/endpoint.h"
 
 namespace niccolite::comm {
@@ -26,24 +26,25 @@ Status Communicator::start_watch() {
     const uint32_t columns = is_profiled ? observe::kMarkedCtas : 1;
     log_->recorder()->read_marks(TRY(control_.allocate_marks(columns)));
   }
-  Watch::Hooks hooks;
+  diagnosis::Watch::Hooks hooks;
   hooks.device = device();
   hooks.communicator = id_hash_;
-  watchdog_ = TRY(Watchdog::instance());
+  watchdog_ = TRY(diagnosis::Watchdog::instance());
   // Weakly: whoever asks may do so while this communicator lets go of its watchdog.
   hooks.find_holder = [this, weak = std::weak_ptr(watchdog_)](uint64_t stream) {
-    const std::shared_ptr<Watchdog> watchdog = weak.lock();
+    const std::shared_ptr<diagnosis::Watchdog> watchdog = weak.lock();
     return watchdog == nullptr ? std::nullopt : watchdog->find_holder(*watch_, device(), stream);
   };
   hooks.now = &Deadline::Clock::now;
-  hooks.ask = [this](int peer, std::chrono::milliseconds patience) -> Result<Account> {
+  hooks.ask = [this](int peer, std::chrono::milliseconds patience) -> Result<diagnosis::Account> {
     const Bytes bytes = TRY(ask(Question::Account, peer, {}, Deadline::after(patience)));
-    return Account::decode(bytes, peer);
+    return diagnosis::Account::decode(bytes, peer);
   };
-  hooks.say_farewell = [this](int peer, const Account& mine) -> Result<Account> {
+  hooks.say_farewell = [this](int peer,
+                              const diagnosis::Account& mine) -> Result<diagnosis::Account> {
     const Bytes bytes = TRY(ask(Question::Farewell, peer, mine.encode(),
                                 Deadline::after(kFarewellTime), bootstrap::Patience::WhileItRuns));
-    return Account::decode(bytes, peer);
+    return diagnosis::Account::decode(bytes, peer);
   };
   hooks.silences = watchdog_->silences();
   hooks.has_left = [this](int peer) { return member_->has_left(peer); };
@@ -51,14 +52,14 @@ Status Communicator::start_watch() {
     return is_remote(peer) ? RunState::Unknown : run_state(member_->process(peer));
   };
   if (needs_network()) hooks.network = [this] { return endpoint_->network_state(); };
-  hooks.awake_since = &Watchdog::awake_since;
+  hooks.awake_since = &diagnosis::Watchdog::awake_since;
   hooks.describe = [this](int rank) { return member_->describe(rank); };
-  hooks.propose = [this](int peer, const Verdict& verdict,
+  hooks.propose = [this](int peer, const diagnosis::Verdict& verdict,
                          std::chrono::milliseconds patience) -> Status {
     TRY(ask(Question::Decide, peer, verdict.encode(), Deadline::after(patience)));
     return {};
   };
-  hooks.publish = [this](const Verdict& verdict) {
+  hooks.publish = [this](const diagnosis::Verdict& verdict) {
     Writer writer;
     writer.u8(static_cast<uint8_t>(Question::Verdict));
     writer.raw(verdict.encode());
@@ -68,11 +69,12 @@ Status Communicator::start_watch() {
   hooks.stall_warning = std::chrono::seconds(parameters::stall_warning());
   hooks.has_failed = [this] { return has_failed(); };
   if (rank() == 0) {
-    stragglers_ = std::make_unique<Stragglers>(nranks());
+    stragglers_ = std::make_unique<diagnosis::Stragglers>(nranks());
     hooks.survey = [this] { survey_arrivals(); };
   }
   hooks.fail_all = [this](const Status& status) { fail_all(with_id(status), Printed::No); };
-  watch_ = std::make_unique<Watch>(rank(), nranks(), *log_, *control_.words(), std::move(hooks));
+  watch_ = std::make_unique<diagnosis::Watch>(rank(), nranks(), *log_, *control_.words(),
+                                              std::move(hooks));
   watchdog_->add(*watch_);
   record_flight();
   return {};
@@ -85,8 +87,8 @@ void Communicator::survey_arrivals() {
   for (int peer = 1; peer < nranks(); ++peer)
     if (member_->has_left(peer)) return;
   const uint64_t after = stragglers_->counted();
-  std::vector<Arrivals> of_ranks(static_cast<size_t>(nranks()));
-  of_ranks[0] = arrivals_of(*log_->recorder(), after);
+  std::vector<diagnosis::Arrivals> of_ranks(static_cast<size_t>(nranks()));
+  of_ranks[0] = diagnosis::arrivals_of(*log_->recorder(), after);
   if (of_ranks[0].collectives.empty()) return;
   Writer writer;
   writer.u64(after);
@@ -98,7 +100,8 @@ void Communicator::survey_arrivals() {
       ask(Question::Arrivals, near, Deadline::after(kPatience));
   for (size_t i = 0; i < near.size(); ++i) {
     if (!answers[i].is_ok()) return;
-    Result<Arrivals> arrivals = Arrivals::decode(answers[i].value(), near[i].peer);
+    Result<diagnosis::Arrivals> arrivals =
+        diagnosis::Arrivals::decode(answers[i].value(), near[i].peer);
     if (!arrivals.is_ok()) return;
     of_ranks[static_cast<size_t>(near[i].peer)] = std::move(arrivals).take();
   }
@@ -110,10 +113,10 @@ void Communicator::survey_arrivals() {
         ask(Question::Arrivals, peer, question, Deadline::after(kPatience));
     const uint64_t middle = asked + (now() - asked) / 2;
     if (!answer.is_ok()) return;
-    Result<Arrivals> decoded = Arrivals::decode(answer.value(), peer);
+    Result<diagnosis::Arrivals> decoded = diagnosis::Arrivals::decode(answer.value(), peer);
     if (!decoded.is_ok()) return;
-    Arrivals arrivals = std::move(decoded).take();
-    for (Arrivals::One& one : arrivals.collectives) one.time += middle - arrivals.now;
+    diagnosis::Arrivals arrivals = std::move(decoded).take();
+    for (diagnosis::Arrivals::One& one : arrivals.collectives) one.time += middle - arrivals.now;
     of_ranks[static_cast<size_t>(peer)] = std::move(arrivals);
   }
   stragglers_->add(of_ranks);
@@ -125,16 +128,17 @@ void Communicator::record_flight() {
   if (!dumps.are_on()) return;
   const auto describe = [this](observe::Json& json) {
     const Status failed = failure();
-    const SnapshotOf of{.communicator = id_hash_,
-                        .rank = rank(),
-                        .nranks = nranks(),
-                        .device = device(),
-                        .state = is_revoked()      ? "revoked"
-                                 : abort_.raised() ? "ending"
-                                                   : "ready",
-                        .failure = failed.is_ok() ? "" : failed.message(),
-                        .failure_rank = failed.is_ok() ? -1 : failed.peer(),
-                        .describe = [this](int other) { return member_->describe(other); }};
+    const diagnosis::SnapshotOf of{
+        .communicator = id_hash_,
+        .rank = rank(),
+        .nranks = nranks(),
+        .device = device(),
+        .state = is_revoked()      ? "revoked"
+                 : abort_.raised() ? "ending"
+                                   : "ready",
+        .failure = failed.is_ok() ? "" : failed.message(),
+        .failure_rank = failed.is_ok() ? -1 : failed.peer(),
+        .describe = [this](int other) { return member_->describe(other); }};
     describe_snapshot(json, of, *log_, *watch_);
     if (stragglers_ != nullptr) stragglers_->describe(json);
   };
@@ -150,7 +154,7 @@ void Communicator::record_flight() {
 }
 
 void Communicator::show_status() {
-  const auto name_of = [this](int other) -> ProcessName {
+  const auto name_of = [this](int other) -> diagnosis::ProcessName {
     if (member_ == nullptr) return {.host = "localhost", .pid = this_process().number};
     return {.host = member_->host(other), .pid = member_->process(other).number};
   };
@@ -170,44 +174,45 @@ void Communicator::show_status() {
     const auto question = static_cast<std::byte>(Question::Status);
     return member_->request(other, {&question, 1}, deadline, cancel);
   };
-  shown_ = StatusBoard::of_process().add({.describe = [this] { return status(); },
-                                          .name_of = name_of,
-                                          .device_of = device_of,
-                                          .is_lost = is_lost,
-                                          .is_stopped = is_stopped,
-                                          .ask = ask_process,
-                                          .nranks = nranks(),
-                                          .rank = rank()});
+  shown_ = diagnosis::StatusBoard::of_process().add({.describe = [this] { return status(); },
+                                                     .name_of = name_of,
+                                                     .device_of = device_of,
+                                                     .is_lost = is_lost,
+                                                     .is_stopped = is_stopped,
+                                                     .ask = ask_process,
+                                                     .nranks = nranks(),
+                                                     .rank = rank()});
 }
 
-RankStatus Communicator::status() const {
+diagnosis::RankStatus Communicator::status() const {
   using schedule::Collective;
-  RankStatus status{.communicator = id_hash_,
-                    .nranks = nranks(),
-                    .rank = rank(),
-                    .device = device(),
-                    .async_error = static_cast<int>(failure().code()),
-                    .finalized = state() == State::Finalized,
-                    .aborted = is_ended_by_user_.load(std::memory_order_relaxed),
-                    .verdict = {},
-                    .stragglers = {}};
+  diagnosis::RankStatus status{.communicator = id_hash_,
+                               .nranks = nranks(),
+                               .rank = rank(),
+                               .device = device(),
+                               .async_error = static_cast<int>(failure().code()),
+                               .finalized = state() == State::Finalized,
+                               .aborted = is_ended_by_user_.load(std::memory_order_relaxed),
+                               .verdict = {},
+                               .stragglers = {}};
   if (log_ == nullptr) return status;
-  if (const std::optional<Verdict> verdict = watch_->standing_verdict())
+  if (const std::optional<diagnosis::Verdict> verdict = watch_->standing_verdict())
     status.verdict = verdict->describe(id_hash_, member_->describe(verdict->rank));
   if (stragglers_ != nullptr) status.stragglers = stragglers_->describe(id_hash_);
-  const auto set = [&](Counted counted, Collective collective) {
+  const auto set = [&](diagnosis::Counted counted, Collective collective) {
     status.counts[static_cast<size_t>(counted)] = log_->count(collective);
   };
-  set(Counted::Broadcast, Collective::Broadcast);
-  set(Counted::Reduce, Collective::Reduce);
-  set(Counted::AllGather, Collective::AllGather);
-  set(Counted::ReduceScatter, Collective::ReduceScatter);
-  set(Counted::AllReduce, Collective::AllReduce);
+  set(diagnosis::Counted::Broadcast, Collective::Broadcast);
+  set(diagnosis::Counted::Reduce, Collective::Reduce);
+  set(diagnosis::Counted::AllGather, Collective::AllGather);
+  set(diagnosis::Counted::ReduceScatter, Collective::ReduceScatter);
+  set(diagnosis::Counted::AllReduce, Collective::AllReduce);
   return status;
 }
 
 void Communicator::note(observe::EventKind kind) {
-  const std::shared_ptr<CallLog> log = shared_log();  // another thread may end the communicator
+  const std::shared_ptr<calls::CallLog> log =
+      shared_log();  // another thread may end the communicator
   if (log == nullptr) return;
   observe::Event event;
   event.time = observe::ticks();
@@ -215,13 +220,13 @@ void Communicator::note(observe::EventKind kind) {
   log->recorder()->add(event);
 }
 
-std::shared_ptr<CallLog> Communicator::shared_log() const {
+std::shared_ptr<calls::CallLog> Communicator::shared_log() const {
   std::lock_guard lock(log_mutex_);
   return log_;
 }
 
 const char* Communicator::last_function() const {
-  const std::shared_ptr<CallLog> log = shared_log();
+  const std::shared_ptr<calls::CallLog> log = shared_log();
   const char* const last = log != nullptr ? log->last_function() : nullptr;
   return last != nullptr ? last : identity_.function;
 }

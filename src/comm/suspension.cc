@@ -2,7 +2,7 @@
 #include "base/log.h"
 #include "base/parameters.h"
 #include "comm/communicator.h"
-#include "comm/one_sided.h"
+#include "operations/one_sided.h"
 #include "registry/buffer_exports.h"
 #include "registry/windows.h"
 #include "transport/endpoint.h"
@@ -41,7 +41,7 @@ Status Communicator::agree(const Status& mine) {
 Status Communicator::suspend() {
   const InUse in_use = use("ncclCommSuspend");
   if (is_over()) return gone();
-  const CallLog::HostCallScope in_call(log_.get(), "ncclCommSuspend");
+  const calls::CallLog::HostCallScope in_call(log_.get(), "ncclCommSuspend");
   Status mine;
   if (is_suspended_) {
     mine = Status::invalid_usage("the communicator is suspended already");
@@ -61,7 +61,7 @@ Status Communicator::suspend() {
 Status Communicator::resume() {
   const InUse in_use = use("ncclCommResume");
   if (is_over()) return gone();
-  const CallLog::HostCallScope in_call(log_.get(), "ncclCommResume");
+  const calls::CallLog::HostCallScope in_call(log_.get(), "ncclCommResume");
   TRY(agree(is_suspended_ ? Status() : Status::invalid_usage("the communicator is not suspended")));
   TRY(swap_memory(/*is_suspension=*/false));
   is_suspended_ = false;
@@ -71,7 +71,7 @@ Status Communicator::resume() {
 // A step that fails leaves ranks with memory and others without: the communicator is of no more
 // use.
 Status Communicator::swap_memory(bool is_suspension) {
-  Scratch& scratch = operations_->scratch();
+  operations::Scratch& scratch = operations_->scratch();
   if (endpoint_ == nullptr) return is_suspension ? scratch.suspend() : scratch.resume();
   Status status = guarded([&]() -> Status {
     // Memory that somebody still maps is not given back, and memory that is not there yet cannot be

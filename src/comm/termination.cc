@@ -7,14 +7,14 @@
 #include "base/log.h"
 #include "base/parameters.h"
 #include "comm/communicator.h"
-#include "comm/connection_events.h"
-#include "comm/message_agreement.h"
-#include "comm/one_sided.h"
-#include "comm/plan_agreement.h"
-#include "comm/profiling.h"
-#include "comm/tuning.h"
-#include "comm/watchdog.h"
+#include "diagnosis/watchdog.h"
 #include "observe/dumps.h"
+#include "operations/message_agreement.h"
+#include "operations/one_sided.h"
+#include "operations/plan_agreement.h"
+#include "operations/tuning.h"
+#include "profiling/connection_events.h"
+#include "profiling/profiling.h"
 #include "registry/buffer_exports.h"
 #include "registry/buffer_imports.h"
 #include "registry/windows.h"
@@ -227,8 +227,8 @@ Status Communicator::finalize() {
 
 // Not for ever: a thread may be inside a call that an abort does not end.
 Communicator::InUse Communicator::use_to_end() {
-  const std::shared_ptr<CallLog> log = shared_log();
-  const CallLog::BlockedScope blocked(log.get(), "ncclCommDestroy");
+  const std::shared_ptr<calls::CallLog> log = shared_log();
+  const calls::CallLog::BlockedScope blocked(log.get(), "ncclCommDestroy");
   const bool is_ours = in_use_.lock_until(Deadline::after(kAbortTime + kAbortTime));
   return is_ours ? InUse(in_use_, std::adopt_lock) : InUse();
 }
@@ -329,7 +329,7 @@ void Communicator::leave() {
     flight_.reset();
   }
   if (member_ != nullptr) member_->leave();  // answer() and the waits of ask() end
-  if (shown_) StatusBoard::of_process().remove(*shown_);
+  if (shown_) diagnosis::StatusBoard::of_process().remove(*shown_);
   shown_.reset();
   if (watchdog_ != nullptr) watchdog_->remove(*watch_);
   watchdog_.reset();

@@ -20,7 +20,7 @@ class BufferNeeds {
   /// InternalError, naming the work and the buffer, when `buffers`, one for each work, lack one
   /// that the program has blocks of. (An empty message may have none.) What calls of users lack is
   /// found before; scratch buffers, for which only algorithms ask, communicators have
-  /// (comm/scratch.h).
+  /// (operations/scratch.h).
   Status check(std::span<const Buffers> buffers) const;
 
  private:

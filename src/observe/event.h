@@ -26,7 +26,7 @@ inline constexpr size_t kEventKinds = 12;
 struct Event {
   uint64_t time = 0;    // ticks()
   uint64_t launch = 0;  // its number on this communicator, from 1
-  uint64_t number = 0;  // Called: of the call (comm::LoggedCall), 0: captured; Planned: channels;
+  uint64_t number = 0;  // Called: of the call (calls::LoggedCall), 0: captured; Planned: channels;
                         // Sent, Received: step of the connection
   uint64_t value = 0;   // Called, Planned: elements; Waiting: milliseconds; Sent, Received: bytes
   uint64_t stream = 0;  // Called; Sent, Received: channel
@@ -37,7 +37,7 @@ struct Event {
   EventKind kind = EventKind::Called;
   uint8_t algorithm = 0;  // Planned: its place among algorithms::all(); of messages kNoAlgorithm
   uint8_t protocol = 0;   // Planned: executor::Protocol
-  uint16_t settings = 0;  // Called: comm::Call::settings_tag
+  uint16_t settings = 0;  // Called: calls::Call::settings_tag
 
   static constexpr uint8_t kNoAlgorithm = 0xff;
 };

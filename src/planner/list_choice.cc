@@ -90,7 +90,7 @@ bool pays_direct_list(const Settings& settings, Collective collective, size_t op
   const bool may_be_listed = choose_for_list(settings, collective, bytes / operations).has_value();
   if (!is_captured && may_be_listed)
     return bytes >= std::max(price.least_bytes, operations * price.least_bytes_of_live_operation);
-  // What is in no other list has a launch for as many as share channels (comm/batches.cc).
+  // What is in no other list has a launch for as many as share channels (operations/batches.cc).
   const int most = std::min(most_channels(settings, Protocol::LL), usual_channels(settings));
   return bytes >= price.least_bytes || (!may_be_listed && operations > static_cast<size_t>(most));
 }

@@ -11,15 +11,16 @@ RankState state_of(const RankStatus& rank) {
   return RankState::Running;
 }
 
-Job put_together(const comm::ProcessStatus& own, const std::vector<comm::StatusBoard::Peer>& peers,
-                 const std::map<ProcessName, comm::StatusBoard::Known>& known_processes) {
+Job put_together(const diagnosis::ProcessStatus& own,
+                 const std::vector<diagnosis::StatusBoard::Peer>& peers,
+                 const std::map<ProcessName, diagnosis::StatusBoard::Known>& known_processes) {
   Job job;
   for (const auto& [name, known] : known_processes) {
     job.processes[name] = known.devices;
     if (known.is_lost) job.dead.insert(name);
   }
   std::map<uint64_t, CommunicatorReport> communicators;
-  const auto add = [&](const comm::ProcessStatus& process) {
+  const auto add = [&](const diagnosis::ProcessStatus& process) {
     std::set<int>& devices = job.processes[process.name];
     for (const RankStatus& rank : process.ranks) {
       devices.insert(rank.device);
@@ -31,7 +32,7 @@ Job put_together(const comm::ProcessStatus& own, const std::vector<comm::StatusB
   };
   add(own);
   std::map<std::pair<uint64_t, int>, ProcessName> known;  // who has which rank
-  for (const comm::StatusBoard::Peer& peer : peers) {
+  for (const diagnosis::StatusBoard::Peer& peer : peers) {
     for (const auto& place : peer.ranks) known[place] = peer.name;
     if (peer.status) {
       add(*peer.status);
@@ -54,15 +55,15 @@ Job put_together(const comm::ProcessStatus& own, const std::vector<comm::StatusB
 
 Job known_job() {
   Job job;
-  for (const auto& [name, known] : comm::StatusBoard::of_process().processes())
+  for (const auto& [name, known] : diagnosis::StatusBoard::of_process().processes())
     job.processes[name] = known.devices;
   return job;
 }
 
 Job collect(const Deadline& deadline, Abort& cancel) {
   const auto start = Deadline::Clock::now();
-  comm::StatusBoard& board = comm::StatusBoard::of_process();
-  const std::vector<comm::StatusBoard::Peer> peers = board.ask_peers(deadline, cancel);
+  diagnosis::StatusBoard& board = diagnosis::StatusBoard::of_process();
+  const std::vector<diagnosis::StatusBoard::Peer> peers = board.ask_peers(deadline, cancel);
   Job job = put_together(board.describe_this_process(), peers, board.processes());
   job.elapsed = Deadline::Clock::now() - start;
   // Who has gone is known at once; for whom the deadline had to come, is not.

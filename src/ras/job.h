@@ -8,12 +8,12 @@
 #include <set>
 #include <vector>
 
-#include "comm/status_board.h"
+#include "diagnosis/status_board.h"
 
 namespace niccolite::ras {
 
-using comm::ProcessName;
-using comm::RankStatus;
+using diagnosis::ProcessName;
+using diagnosis::RankStatus;
 
 enum class RankState : uint8_t { Init = 2, Running = 4, Finalize = 8, Abort = 16 };
 RankState state_of(const RankStatus& rank);
@@ -46,8 +46,9 @@ struct Job {
 };
 
 /// Of this process and the peers of all its communicators.
-Job put_together(const comm::ProcessStatus& own, const std::vector<comm::StatusBoard::Peer>& peers,
-                 const std::map<ProcessName, comm::StatusBoard::Known>& known);
+Job put_together(const diagnosis::ProcessStatus& own,
+                 const std::vector<diagnosis::StatusBoard::Peer>& peers,
+                 const std::map<ProcessName, diagnosis::StatusBoard::Known>& known);
 /// Without asking anybody: who they are.
 Job known_job();
 

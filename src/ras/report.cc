@@ -10,8 +10,8 @@ namespace niccolite::ras {
 namespace {
 
 enum Errors : unsigned { kMismatch = 1, kError = 2, kIncomplete = 4 };
-constexpr const char* kCountNames[comm::kCounted] = {"Broadcast", "Reduce", "AllGather",
-                                                     "ReduceScatter", "AllReduce"};
+constexpr const char* kCountNames[diagnosis::kCounted] = {"Broadcast", "Reduce", "AllGather",
+                                                          "ReduceScatter", "AllReduce"};
 
 const char* plural(size_t count, const char* one = "", const char* several = "s") {
   return count == 1 ? one : several;
@@ -202,7 +202,7 @@ Row row_of(const CommunicatorReport& report) {
   if (!report.missing.empty()) row.errors |= kIncomplete;
   if (has_error(report)) row.errors |= kError;
   if (differs_in_status(report)) row.errors |= kMismatch;
-  for (size_t counted = 0; counted < comm::kCounted; ++counted)
+  for (size_t counted = 0; counted < diagnosis::kCounted; ++counted)
     if (differs_in_count(report, counted)) row.errors |= kMismatch;
   return row;
 }
@@ -436,7 +436,7 @@ void add_rank(Lines& lines, int rank, const Member& member) {
   lines.field("abort_flag", truth(member.status.aborted));
   lines.close("}");
   lines.open("\"collective_counts\": {");
-  for (size_t counted = 0; counted < comm::kCounted; ++counted)
+  for (size_t counted = 0; counted < diagnosis::kCounted; ++counted)
     lines.field(kCountNames[counted], std::to_string(member.status.counts[counted]));
   lines.close("}");
   lines.close("}");
@@ -503,7 +503,7 @@ std::string text_rest(const Job& job, bool is_verbose) {
   for_each_row(groups, [&](size_t group, size_t index, const CommunicatorReport& report) {
     std::string block;
     if (differs_in_status(report)) block += describe_statuses(report, is_verbose) + "\n";
-    for (size_t counted = 0; counted < comm::kCounted; ++counted)
+    for (size_t counted = 0; counted < diagnosis::kCounted; ++counted)
       if (differs_in_count(report, counted)) block += describe_counts(report, counted, is_verbose);
     if (!block.empty()) text += block_title(group, index, report, "MISMATCH") + block;
   });

@@ -141,7 +141,7 @@ class Server final : public Service {
  private:
   // Once it is known who is of this job. The job that came first says nothing.
   void look_for_other_jobs(const Address& address) {
-    const auto job = comm::StatusBoard::of_process().processes();
+    const auto job = diagnosis::StatusBoard::of_process().processes();
     if (job.empty()) {
       loop_->after(kJobInterval, [this, address] { look_for_other_jobs(address); });
       return;
@@ -362,19 +362,20 @@ class Server final : public Service {
     loop_->cancel(client->timer);
     if (is_monitoring_) return;
     is_monitoring_ = true;
-    seen_ = comm::StatusBoard::of_process().processes(wants_trace());
+    seen_ = diagnosis::StatusBoard::of_process().processes(wants_trace());
     loop_->after(kMonitorInterval, [this] { look_for_changes(); });
   }
 
   void look_for_changes() {
     constexpr unsigned kLifecycle = Session::kLifecycle, kTrace = Session::kTrace;
-    const auto known = comm::StatusBoard::of_process().processes(wants_trace());
+    const auto known = diagnosis::StatusBoard::of_process().processes(wants_trace());
     for (const auto& entry : known) {
       const auto& name = entry.first;
-      const comm::StatusBoard::Known& process = entry.second;
+      const diagnosis::StatusBoard::Known& process = entry.second;
       const auto found = seen_.find(name);
       const bool is_new = found == seen_.end();
-      const comm::StatusBoard::Known before = is_new ? comm::StatusBoard::Known{} : found->second;
+      const diagnosis::StatusBoard::Known before =
+          is_new ? diagnosis::StatusBoard::Known{} : found->second;
       const auto say = [&](const Announcement& what) { announce(what, name, process.devices); };
       if (is_new) say({kLifecycle, "PEER_NEW"});
       if (is_new) say({kTrace, "PEER_CONNECTED", "connection established"});
@@ -439,8 +440,8 @@ class Server final : public Service {
   std::list<std::weak_ptr<Client>> waiting_;    // for a place among the reports
   std::list<std::unique_ptr<Report>> reports_;  // oldest first
   bool is_monitoring_ = false;
-  std::map<ProcessName, comm::StatusBoard::Known> seen_;  // by monitors so far
-  Thread thread_;                                         // last: joined first
+  std::map<ProcessName, diagnosis::StatusBoard::Known> seen_;  // by monitors so far
+  Thread thread_;                                              // last: joined first
 };
 
 // The one of this process. Ends at exit; a child made by fork() has none of it.

@@ -9,11 +9,11 @@
 #include "bootstrap/frames.h"
 #include "bootstrap/messages.h"
 #include "bootstrap/unique_id.h"
-#include "comm/account.h"
 #include "comm/links.h"
 #include "comm/rank_info.h"
-#include "comm/verdict.h"
 #include "comm/version.h"
+#include "diagnosis/account.h"
+#include "diagnosis/verdict.h"
 #include "registry/buffer_messages.h"
 
 using namespace niccolite;
@@ -114,13 +114,13 @@ void links(std::span<const std::byte> bytes) {
 }
 
 void accounts(std::span<const std::byte> bytes) {
-  const auto account = comm::Account::decode(bytes, 1);
-  if (account.is_ok()) require(comm::Account::decode(account.value().encode(), 1).is_ok());
+  const auto account = diagnosis::Account::decode(bytes, 1);
+  if (account.is_ok()) require(diagnosis::Account::decode(account.value().encode(), 1).is_ok());
 }
 
 void verdicts(std::span<const std::byte> bytes) {
-  const auto verdict = comm::Verdict::decode(bytes, 4);
-  if (verdict.is_ok()) require(comm::Verdict::decode(verdict.value().encode(), 4).is_ok());
+  const auto verdict = diagnosis::Verdict::decode(bytes, 4);
+  if (verdict.is_ok()) require(diagnosis::Verdict::decode(verdict.value().encode(), 4).is_ok());
 }
 
 void buffers(std::span<const std::byte> bytes) {

@@ -8,9 +8,9 @@
 namespace niccolite::ras {
 namespace {
 
-using comm::Counted;
-using comm::ProcessStatus;
-using comm::StatusBoard;
+using diagnosis::Counted;
+using diagnosis::ProcessStatus;
+using diagnosis::StatusBoard;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
@@ -40,7 +40,7 @@ struct World {
   /// As rank 0's process sees it.
   Job job() const {
     std::vector<StatusBoard::Peer> peers;
-    std::map<comm::ProcessName, StatusBoard::Known> known;
+    std::map<diagnosis::ProcessName, StatusBoard::Known> known;
     for (size_t rank = 0; rank < processes.size(); ++rank) {
       const ProcessStatus& process = processes[rank];
       known[process.name] = {.devices = {process.ranks[0].device},

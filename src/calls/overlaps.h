@@ -1,0 +1,41 @@
+// Buffers of one call, or of the messages of one group, that overlap: looked for only when the user
+// asks for it (NCCL_CHECK_MODE, NCCL_CHECK_POINTERS). Thread safety: any thread.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "base/status.h"
+#include "calls/task.h"
+
+namespace niccolite::calls {
+
+/// Does the user ask for checks of buffers? Nothing: what is usual for the device.
+std::optional<bool> asked_buffer_checks();
+
+/// The bytes that a buffer has.
+struct Range {
+  const void* start = nullptr;
+  size_t bytes = 0;
+
+  const std::byte* begin() const { return static_cast<const std::byte*>(start); }
+  const std::byte* end() const { return begin() + bytes; }
+  bool overlaps(const Range& other) const {
+    return bytes > 0 && other.bytes > 0 && begin() < other.end() && other.begin() < end();
+  }
+  /// "0x7f00 to 0x7f40 (64 bytes)".
+  std::string describe() const;
+};
+
+struct GroupMessage {
+  const Task* task;
+  int rank;  // that sends or receives
+};
+
+/// A group's messages are under way together: what one receives must not lie where another one
+/// receives or sends.
+Status check_overlaps(std::span<const GroupMessage> messages);
+
+}  // namespace niccolite::calls

@@ -1,0 +1,417 @@
+#include "operations/batches.h"
+
+#include <algorithm>
+#include <array>
+#include <deque>
+#include <iterator>
+#include <map>
+#include <optional>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "algorithms/point_to_point.h"
+#include "planner/list_choice.h"
+
+namespace niccolite::operations {
+namespace {
+
+using executor::Protocol;
+using planner::Collective;
+using planner::Plan;
+using planner::Planner;
+
+// Above this, an operation fills the links by itself and gains nothing from company.
+constexpr size_t kMostJoinedBytes = 512 << 10;
+// The longest operation of a direct list of two ranks, as far as has been measured: in a list
+// nothing waits from one operation to the next, and so those that fill the links by themselves
+// gain, too. Of more ranks less: what some rank does not see goes to each of the others, one-shot.
+constexpr size_t kMostListedBytes = 16 << 20;
+// Of messages to so many distances there are no more works than a program has, with sends and
+// receives, and one to the own rank.
+constexpr int kDistancesInBatch = 16;
+static_assert(2 * kDistancesInBatch <= executor::kMaxWorks);
+// Workers of messages in one CTA, which has 16 warps, of which one serves the others with Simple.
+constexpr int most_workers_of_messages(Protocol protocol) {
+  return protocol == Protocol::Simple ? 15 : 16;
+}
+// Layers of one turn, if all its messages are to have workers in one CTA.
+constexpr int kMostLayers = most_workers_of_messages(Protocol::LL) / 2;
+
+/// What operations must have in common to share a launch, their program aside; equal on all ranks,
+/// as batches must be.
+using Kernel = std::tuple<bool, executor::DataType, executor::ReduceOp, double, double, int64_t>;
+Kernel kernel_of(const Plan& plan) {
+  const executor::Reduction& r = plan.reduction;
+  return {plan.reduces, plan.type, r.op, r.input_scale, r.finish_scale, r.finish_divisor};
+}
+
+/// A scalar is its rank's own, and a launch has one: such operations stay alone. So do those with
+/// settings of their own, or an event of the launch.
+bool may_share(const calls::Task& task, size_t most_bytes, const planner::Settings& settings) {
+  const planner::Request& request = task.call.request;
+  return request.bytes() <= most_bytes && settings.nranks > 1 && !request.op.scales() &&
+         request.settings == nullptr && task.launched == nullptr;
+}
+
+/// Each call's stream once, the first call's first.
+void collect_streams(Batch& batch) {
+  std::vector<gpu::StreamHandle> streams;
+  const auto add = [&](gpu::StreamHandle stream) {
+    if (std::find(streams.begin(), streams.end(), stream) == streams.end())
+      streams.push_back(stream);
+  };
+  for (const calls::Task* task : batch.tasks) add(task->stream);
+  for (const gpu::StreamHandle stream : batch.streams) add(stream);
+  batch.streams = std::move(streams);
+}
+
+/// Collectives that may share launches, in the order of the calls; or one by itself.
+struct Bin {
+  enum class Kind : uint8_t { Alone, List, Joined } kind = Kind::Alone;
+  std::vector<const calls::Task*> tasks;
+};
+
+/// Only operations that may share are planned here, and only where there are several of them.
+class Binning {
+ public:
+  explicit Binning(Planner& planner) : planner_(planner) {}
+
+  void add_alone(const calls::Task& task) {
+    bins_.push_back({.kind = Bin::Kind::Alone, .tasks = {&task}});
+  }
+
+  Status add(const calls::Task& task) {
+    const planner::Request& request = task.call.request;
+    const std::optional<Plan> listed = TRY(planner_.listed(request));
+    const Bin::Kind kind = listed ? Bin::Kind::List : Bin::Kind::Joined;
+    const Kernel kernel = kernel_of(listed ? *listed : TRY(planner_.collective(request)));
+    // A list has one program.
+    const int root = schedule::has_root(request.collective) ? request.root : 0;
+    const auto program = listed ? std::optional(std::pair(request.collective, root)) : std::nullopt;
+    const auto [place, is_new] = bin_of_.try_emplace({program, kernel}, bins_.size());
+    if (is_new) bins_.push_back({.kind = kind, .tasks = {}});
+    bins_[place->second].tasks.push_back(&task);
+    return {};
+  }
+
+  const std::vector<Bin>& bins() const { return bins_; }  // in the order of their first calls
+
+ private:
+  Planner& planner_;
+  std::map<std::pair<std::optional<std::pair<Collective, int>>, Kernel>, size_t> bin_of_;
+  std::vector<Bin> bins_;
+};
+
+/// In as few batches of at most `most` as there can be, which are of about one length.
+void add_batches(std::span<const calls::Task* const> tasks, size_t most, const Batch& like,
+                 std::vector<Batch>& batches) {
+  const size_t count = (tasks.size() + most - 1) / most;
+  for (size_t i = 0; i < count; ++i) {
+    const size_t begin = i * tasks.size() / count;
+    const size_t end = (i + 1) * tasks.size() / count;
+    Batch& batch = batches.emplace_back(like);
+    batch.tasks.assign(tasks.begin() + static_cast<std::ptrdiff_t>(begin),
+                       tasks.begin() + static_cast<std::ptrdiff_t>(end));
+    batch.outputs = batch.tasks;
+  }
+}
+
+/// Operations that may share a direct list.
+struct ListedKind {
+  Collective collective;
+  std::vector<const calls::Task*> tasks{};  // in the order of the calls
+  size_t small = 0;                         // of which so many could also be joined,
+  size_t small_bytes = 0;                   // with so many bytes;
+  double gain = 0;                          // and the others are faster by so many microseconds
+};
+
+bool pays(const ListedKind& kind, const planner::Settings& settings, bool is_captured) {
+  return kind.gain > planner::predict_direct_list(settings) ||
+         planner::pays_direct_list(settings, kind.collective, kind.small, kind.small_bytes,
+                                   is_captured);
+}
+
+/// Those of `tasks` that are faster in direct lists.
+Result<std::set<const calls::Task*>> add_direct_lists(std::span<const calls::Task* const> tasks,
+                                                      Planner& planner, bool is_captured,
+                                                      std::vector<Batch>& batches) {
+  std::vector<ListedKind> kinds;  // in the order of their first calls
+  std::map<std::tuple<Collective, int, Kernel>, size_t> kind_of;
+  for (const calls::Task* task : tasks) {
+    const planner::Request& request = task->call.request;
+    const std::optional<Plan> plan = TRY(planner.listed_directly(request));
+    if (!plan) continue;
+    const bool is_small = request.bytes() <= kMostJoinedBytes;
+    const double gain =
+        is_small ? 0 : TRY(planner.collective(request)).microseconds - plan->microseconds;
+    if (gain < 0) continue;
+    const int root = schedule::has_root(request.collective) ? request.root : 0;
+    const auto [place, is_new] =
+        kind_of.try_emplace({request.collective, root, kernel_of(*plan)}, kinds.size());
+    if (is_new) kinds.push_back({.collective = request.collective});
+    ListedKind& kind = kinds[place->second];
+    kind.tasks.push_back(task);
+    kind.gain += gain;
+    if (!is_small) continue;
+    ++kind.small;
+    kind.small_bytes += request.bytes();
+  }
+  std::set<const calls::Task*> taken;
+  for (const ListedKind& kind : kinds) {
+    if (kind.tasks.size() < 2 || !pays(kind, planner.settings(), is_captured)) continue;
+    add_batches(kind.tasks, executor::kMostDirectListWorks, {.is_list = true, .goes_direct = true},
+                batches);
+    taken.insert(kind.tasks.begin(), kind.tasks.end());
+  }
+  return taken;
+}
+
+/// Each of them has its share of the channels, and chooses its protocol for that many.
+Status add_joined(const Bin& bin, Planner& planner, std::vector<Batch>& batches) {
+  const planner::Settings& settings = planner.settings();
+  const auto count = static_cast<int>(std::min<size_t>(bin.tasks.size(), executor::kMaxWorks));
+  const int usual = planner::usual_channels(settings);
+  const int share = std::max(1, usual / count);
+  std::array<std::vector<const calls::Task*>, executor::kProtocols> by_protocol;
+  for (const calls::Task* task : bin.tasks) {
+    const Plan plan = TRY(planner.collective(task->call.request, share));
+    by_protocol[static_cast<size_t>(plan.protocol)].push_back(task);
+  }
+  const int most_by_workers = executor::kMaxWorkers / most_workers(settings.nranks);
+  for (size_t protocol = 0; protocol < by_protocol.size(); ++protocol) {
+    const int most_by_channels =
+        std::min(static_cast<int>(settings.shapes[protocol].channels), usual) / share;
+    const int most = std::min({most_by_channels, most_by_workers, executor::kMaxWorks});
+    add_batches(by_protocol[protocol], static_cast<size_t>(std::max(1, most)),
+                {.most_channels = share}, batches);
+  }
+  return {};
+}
+
+Status add_collectives(std::span<const calls::Task> tasks, Planner& planner, bool is_captured,
+                       std::vector<Batch>& batches) {
+  const planner::Settings& settings = planner.settings();
+  std::vector<const calls::Task*> left, candidates;
+  for (const calls::Task& task : tasks) {
+    if (task.call.is_message()) continue;
+    left.push_back(&task);
+    if (may_share(task, kMostListedBytes / static_cast<size_t>(std::max(1, settings.nranks - 1)),
+                  settings))
+      candidates.push_back(&task);
+  }
+  if (candidates.size() > 1) {
+    const std::set<const calls::Task*> taken =
+        TRY(add_direct_lists(candidates, planner, is_captured, batches));
+    std::erase_if(left, [&](const calls::Task* task) { return taken.contains(task); });
+  }
+  const auto may_join = [&](const calls::Task* task) {
+    return may_share(*task, kMostJoinedBytes, settings);
+  };
+  const auto joining = std::ranges::count_if(left, may_join);
+  Binning binning(planner);
+  for (const calls::Task* task : left) {
+    if (joining > 1 && may_join(task)) {
+      TRY(binning.add(*task));
+    } else {
+      binning.add_alone(*task);
+    }
+  }
+  for (const Bin& bin : binning.bins()) {
+    if (bin.tasks.size() == 1) {
+      add_batches(bin.tasks, 1, {}, batches);
+    } else if (bin.kind == Bin::Kind::List) {
+      add_batches(bin.tasks, executor::kMostListWorks, {.is_list = true}, batches);
+    } else {
+      TRY(add_joined(bin, planner, batches));
+    }
+  }
+  return {};
+}
+
+/// One end of a message, or a message to the own rank, and its place in the order of all.
+struct End {
+  const calls::Task* task = nullptr;
+  const calls::Task* output = nullptr;           // as Batch::outputs
+  std::optional<gpu::StreamHandle> self_stream;  // of the receive from the own rank
+  int turn = 0;
+  Protocol protocol = Protocol::Simple;
+  int distance = 0;
+  int layer = 0;
+
+  auto order() const { return std::tuple(turn, protocol, distance, layer, !task->call.is_send); }
+  auto kind() const { return std::tuple(turn, protocol, distance / kDistancesInBatch); }
+};
+
+/// Gives the messages of each pair their turns and layers, one after the other.
+class Turns {
+ public:
+  explicit Turns(Planner& planner) : planner_(planner) {}
+
+  Result<End> next(const calls::Task& task, Protocol protocol) {
+    const calls::Call& call = task.call;
+    const int nranks = planner_.settings().nranks;
+    const int ahead = call.is_send ? call.peer - planner_.rank() : planner_.rank() - call.peer;
+    End end{.task = &task,
+            .output = &task,
+            .self_stream = std::nullopt,
+            .protocol = protocol,
+            .distance = (ahead + nranks) % nranks};
+    const executor::Partition partition =
+        planner_.partition_of_message(call.request.bytes(), end.protocol, call.goes_direct);
+    const uint32_t depth =
+        shape_of(planner_.settings(), schedule::Collective::PointToPoint, end.protocol).depth;
+    Last& last = last_[{call.peer, call.is_send}];
+    const bool joins = last.turn >= 0 && end.protocol == last.protocol &&
+                       end.protocol != Protocol::Simple && last.layer + 1 < kMostLayers &&
+                       partition.channels == last.channels &&
+                       last.steps + partition.rounds <= depth;
+    last = joins ? Last{last.turn, last.layer + 1, end.protocol, partition.channels,
+                        last.steps + partition.rounds}
+                 : Last{last.turn + 1, 0, end.protocol, partition.channels, partition.rounds};
+    end.turn = last.turn;
+    end.layer = last.layer;
+    return end;
+  }
+
+ private:
+  struct Last {
+    int turn = -1;
+    int layer = 0;
+    Protocol protocol = Protocol::Simple;
+    uint32_t channels = 0;  // of each message of the turn
+    uint32_t steps = 0;     // of all of them
+  };
+  Planner& planner_;
+  std::map<std::pair<int, bool>, Last> last_;  // by peer, and whether it is sent to
+};
+
+/// Of a message to the own rank, about which no other has to be asked: that of others which are
+/// launched at once, unless a launch of its own is faster.
+Result<Protocol> protocol_of_copy(const calls::Call& call, std::span<const End> others,
+                                  Planner& planner) {
+  constexpr double kLaunchMicroseconds = 4;
+  const size_t bytes = call.request.bytes();
+  // Beyond the shortest, whose latency the others have anyway.
+  const auto time_of = [&](Protocol protocol) {
+    return planner.time_of_copy(bytes, protocol, call.goes_direct);
+  };
+  const Protocol own = TRY(planner.protocol_of_copy(bytes, call.goes_direct));
+  Protocol best = own;
+  double least = time_of(own) + kLaunchMicroseconds;
+  for (const End& end : others) {
+    if (end.turn > 0) continue;
+    if (end.protocol == own) return own;
+    const double time = time_of(end.protocol);
+    if (time >= least) continue;
+    best = end.protocol;
+    least = time;
+  }
+  return best;
+}
+
+Result<std::vector<End>> find_ends(std::span<const calls::Task> tasks, Planner& planner) {
+  const int rank = planner.rank();
+  Turns turns(planner);
+  std::vector<End> ends;
+  std::deque<const calls::Task*> self_sends, self_receives;
+  for (const calls::Task& task : tasks) {
+    if (!task.call.is_message()) continue;
+    const calls::Call& call = task.call;
+    if (call.peer != rank) {
+      const size_t bytes = call.request.bytes();
+      const Protocol protocol = TRY(planner.protocol_of_message(bytes, call.goes_direct));
+      ends.push_back(TRY(turns.next(task, protocol)));
+    } else {
+      (call.is_send ? self_sends : self_receives).push_back(&task);
+    }
+  }
+  if (self_sends.size() != self_receives.size())
+    return Status::invalid_usage(
+        "rank {} sends {} messages to itself and receives {}: both ends of a message to the own "
+        "rank belong into one group",
+        rank, self_sends.size(), self_receives.size());
+  const size_t to_others = ends.size();
+  for (size_t i = 0; i < self_sends.size(); ++i) {
+    const calls::Task &send = *self_sends[i], &receive = *self_receives[i];
+    if (send.call.request.bytes() != receive.call.request.bytes())
+      return Status::invalid_usage("rank {} sends {} bytes to itself by {} and receives {} by {}",
+                                   rank, send.call.request.bytes(), describe(send.call),
+                                   receive.call.request.bytes(), describe(receive.call));
+    // Nothing to be copied, and something to be launched.
+    if (send.call.request.count == 0 && !ends.empty()) continue;
+    const Protocol protocol =
+        TRY(protocol_of_copy(send.call, std::span(ends).first(to_others), planner));
+    End end = TRY(turns.next(send, protocol));
+    end.output = &receive;
+    end.self_stream = receive.stream;
+    ends.push_back(end);
+  }
+  return ends;
+}
+
+/// What Planner::messages() takes: layer by layer, the sends first.
+Batch batch_of(std::span<const End> ends) {
+  Batch batch;
+  batch.protocol = ends.front().protocol;
+  std::vector<const End*> by_layer;
+  for (const End& end : ends) by_layer.push_back(&end);
+  std::stable_sort(by_layer.begin(), by_layer.end(), [](const End* a, const End* b) {
+    return std::pair(a->layer, !a->task->call.is_send) <
+           std::pair(b->layer, !b->task->call.is_send);
+  });
+  int layer = -1;
+  for (const End* end : by_layer) {
+    if (std::exchange(layer, end->layer) != end->layer) batch.layers.push_back(0);
+    ++batch.layers.back();
+    batch.tasks.push_back(end->task);
+    batch.outputs.push_back(end->output);
+    if (end->self_stream) batch.streams.push_back(*end->self_stream);
+  }
+  return batch;
+}
+
+/// Those that run side by side have a protocol each.
+void set_beside(std::span<Batch> messages) {
+  std::array<bool, executor::kProtocols> running{};
+  for (Batch& batch : messages) {
+    bool& is_running = running[static_cast<size_t>(batch.protocol)];
+    batch.is_beside = &batch != &messages.front() && !is_running;
+    if (!batch.is_beside) running.fill(false);
+    is_running = true;
+  }
+}
+
+Status add_messages(std::span<const calls::Task> tasks, Planner& planner,
+                    std::vector<Batch>& batches) {
+  const size_t collectives = batches.size();
+  std::vector<End> ends = TRY(find_ends(tasks, planner));
+  std::stable_sort(ends.begin(), ends.end(),
+                   [](const End& a, const End& b) { return a.order() < b.order(); });
+  for (size_t first = 0; first < ends.size();) {
+    std::map<int, int> workers;  // by pattern channel
+    const int most = most_workers_of_messages(ends[first].protocol);
+    size_t next = first;
+    for (; next < ends.size() && next - first < executor::kMaxWorks; ++next) {
+      if (ends[next].kind() != ends[first].kind()) break;
+      if (++workers[algorithms::channel_of_distance(ends[next].distance)] > most) break;
+    }
+    batches.push_back(batch_of(std::span(ends).subspan(first, next - first)));
+    first = next;
+  }
+  if (batches.size() > collectives) set_beside(std::span(batches).subspan(collectives));
+  return {};
+}
+
+}  // namespace
+
+Result<std::vector<Batch>> make_batches(std::span<const calls::Task> tasks, Planner& planner,
+                                        bool is_captured) {
+  std::vector<Batch> batches;
+  TRY(add_collectives(tasks, planner, is_captured, batches));
+  TRY(add_messages(tasks, planner, batches));
+  for (Batch& batch : batches) collect_streams(batch);
+  return batches;
+}
+
+}  // namespace niccolite::operations

@@ -1,0 +1,74 @@
+// Launcher: planned operations bound to their connections, ready to be queued again and again;
+// hides which executor runs them. Thread safety: one thread at a time.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "executor/launch.h"
+#include "gpu/machine.h"
+#include "profiling/profiling.h"
+
+namespace niccolite::operations {
+
+class Launcher {
+ public:
+  virtual ~Launcher() = default;
+  /// May peers be offered the user's buffers (executor/protocol/advertisement.h)?
+  bool advertises() const { return advertisements_ == Advertisements::Made; }
+  /// Which buffers are offered to whom.
+  enum class Advertisements : uint8_t {
+    None,
+    Possible,  // none, as all goes by slots, but a plan for direct buffers might make some
+    Taken,     // peers offer theirs to this rank alone, as those of a reduce do to its root
+    Made       // this rank offers its own
+  };
+  Advertisements advertisements() const { return advertisements_; }
+  /// Does it have device memory, so that it must live until what it has queued is done?
+  virtual bool has_memory() const { return false; }
+  /// Of each of its launches.
+  int ctas() const { return ctas_; }
+  /// `launch` without its buffers. `scratch`: Scratch::reserve() of it.
+  static Result<std::unique_ptr<Launcher>> create(gpu::Machine& machine, int device,
+                                                  executor::Launch launch,
+                                                  std::vector<void*> scratch);
+  /// Queues the launch on `stream`, or into the graph that `stream` captures, with the users'
+  /// buffers of each of its works. `number`: Launch::number.
+  Status run(std::span<const executor::Buffers> buffers, gpu::StreamHandle stream, uint64_t number);
+
+  /// The next launch has this place (virtual GPUs), or records the event `begun` when it has begun
+  /// (CUDA; one event).
+  void start_after(executor::StartOrder order) { start_order_ = std::move(order); }
+  void start_recording(void* begun) { begun_ = begun; }
+  /// The next launch need not wait for what is queued last on its stream, which uses other
+  /// connections (CUDA; virtual GPUs wait all the same).
+  void start_beside_last() { is_beside_last_ = true; }
+
+  /// Of a communicator that is profiled; else empty.
+  const profiling::LaunchForm& form() const { return form_; }
+  void set_form(profiling::LaunchForm form) { form_ = std::move(form); }
+
+ protected:
+  /// run() with all buffers.
+  virtual Status queue(std::span<const executor::Buffers> buffers, gpu::StreamHandle stream,
+                       uint64_t number) = 0;
+
+  executor::StartOrder start_order_;  // of the next launch
+  void* begun_ = nullptr;             // the same: the handle of an event
+  bool is_beside_last_ = false;       // the same
+  int ctas_ = 0;
+
+ private:
+  Advertisements advertisements_ = Advertisements::None;
+  std::vector<void*> scratch_;              // by work; empty: no work needs any
+  std::vector<executor::Buffers> buffers_;  // of the launch in progress, with it
+  profiling::LaunchForm form_;
+};
+
+/// Makes the kernels of `device` ready to be launched; part of making a communicator, since the
+/// first launch of a kernel that was not loaded waits for the device, which may be waiting for a
+/// peer.
+Status load_kernels(gpu::Machine& machine, int device);
+
+}  // namespace niccolite::operations

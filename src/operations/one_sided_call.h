@@ -1,0 +1,27 @@
+// OneSidedCall: what a caller asks of OneSided (one_sided.h).
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "gpu/machine.h"
+
+namespace niccolite::operations {
+
+/// A put with its signal, a signal alone (0 bytes), or a wait (`waits` is not empty).
+struct OneSidedCall {
+  const void* source = nullptr;
+  std::byte* target = nullptr;  // in the peer's copy of a window, at its address in this process
+  size_t bytes = 0;
+  int peer = -1;  // of a put
+  struct Wait {
+    int peer;
+    int count;
+  };
+  std::vector<Wait> waits;
+  gpu::StreamHandle stream = nullptr;
+
+  bool is_wait() const { return !waits.empty(); }
+};
+
+}  // namespace niccolite::operations

@@ -1,0 +1,19 @@
+// Events that graphs may share with a communicator. The last holder may be a graph, whose end comes
+// on a thread that must not call the GPU: so an event is never destroyed, but goes to the next
+// communicator of the device. Thread safety: any thread.
+#pragma once
+
+#include <memory>
+
+#include "gpu/machine.h"
+
+namespace niccolite::operations {
+
+/// An event without timing of `device`.
+Result<std::shared_ptr<gpu::Event>> take_shared_event(gpu::Machine& machine, int device);
+
+/// The graph that `stream` captures into, and what is made of it, hold `event`, too.
+Status keep_in_graph(gpu::Machine& machine, int device, gpu::StreamHandle stream,
+                     const std::shared_ptr<gpu::Event>& event);
+
+}  // namespace niccolite::operations
