@@ -23,9 +23,10 @@ constexpr auto kShortage = std::chrono::seconds(2);
 
 }  // namespace
 
-Mesh::Mesh(EventLoop& loop, const authentication::Identity& self, Events& events)
+Mesh::Mesh(wire::EventLoop& loop, const authentication::Identity& self, Events& events)
     : loop_(loop),
-      options_{.self = self, .identity_of = {}, .max_frame = kMaxFrame, .patience = kPatience},
+      options_{
+          .self = self, .identity_of = {}, .max_frame = wire::kMaxFrame, .patience = kPatience},
       events_(events) {}
 
 Mesh::~Mesh() {
@@ -36,9 +37,9 @@ Mesh::~Mesh() {
 
 Status Mesh::listen(const Address& interface) {
   Socket listener = TRY(Socket::listen(interface.with_port(0)));
-  acceptor_ = TRY(Acceptor::create(
+  acceptor_ = TRY(wire::Acceptor::create(
       loop_, std::move(listener), options_,
-      [this](std::unique_ptr<Link> link) { welcome(std::move(link)); },
+      [this](std::unique_ptr<wire::Link> link) { welcome(std::move(link)); },
       [this](const Status& why) { events_.mesh_exhausted(why); }));
   acceptor_->turn_away_when_short();
   return {};
@@ -74,8 +75,8 @@ void Mesh::identify(uint32_t process, const ProcessId& id) {
     if (held.process == int64_t{process} && link->is_open()) link->end_with(id);
 }
 
-void Mesh::welcome(std::unique_ptr<Link> link) {
-  Link& opened = *link;
+void Mesh::welcome(std::unique_ptr<wire::Link> link) {
+  wire::Link& opened = *link;
   opened.set_owner(*this);
   links_[&opened].link = std::move(link);
   if (const auto process = process_of_.find(opened.peer_number()); process != process_of_.end()) {
@@ -85,7 +86,7 @@ void Mesh::welcome(std::unique_ptr<Link> link) {
   }
 }
 
-void Mesh::attach(Link& link, uint32_t process) {
+void Mesh::attach(wire::Link& link, uint32_t process) {
   Peer& peer = peers_[process];
   links_[&link].process = process;
   ++peer.links;
@@ -132,23 +133,24 @@ void Mesh::dial(uint32_t process) {
   peer.retry = 0;
   ++peer.attempts;
   int error = 0;
-  Result<std::unique_ptr<Link>> link =
-      Link::dial(loop_, peer.address, peer.number, options_, *this, &error);
+  Result<std::unique_ptr<wire::Link>> link =
+      wire::Link::dial(loop_, peer.address, peer.number, options_, *this, &error);
   if (!link.is_ok() && is_shortage(error)) return shortage(process, link.status());
-  if (!link.is_ok()) return dial_failed(process, Link::End::Unreachable, std::move(link).status());
+  if (!link.is_ok())
+    return dial_failed(process, wire::Link::End::Unreachable, std::move(link).status());
   peer.dialing = link.value().get();
   links_[peer.dialing] = {
       .link = std::move(link.value()), .process = process, .said_goodbye = false};
 }
 
-void Mesh::dial_failed(uint32_t process, Link::End end, Status reason) {
+void Mesh::dial_failed(uint32_t process, wire::Link::End end, Status reason) {
   Peer& peer = peers_[process];
-  if (end == Link::End::Short) return shortage(process, reason);
+  if (end == wire::Link::End::Short) return shortage(process, reason);
   peer.short_since.reset();
   peer.dialing = nullptr;
   if (peer.sending != nullptr || peer.gone) return;  // it dialed us meanwhile
-  const int most = end == Link::End::Dropped ? kDroppedAttempts : kUnreachableAttempts;
-  if (end == Link::End::Refused || peer.attempts >= most || leaving_) {
+  const int most = end == wire::Link::End::Dropped ? kDroppedAttempts : kUnreachableAttempts;
+  if (end == wire::Link::End::Refused || peer.attempts >= most || leaving_) {
     const std::string trouble = acceptor_ == nullptr ? "" : trouble_of(acceptor_->address());
     return give_up(process,
                    Status::remote_error("from {} to {}, {} attempts: {}{}{}",
@@ -164,7 +166,7 @@ void Mesh::shortage(uint32_t process, const Status& reason) {
   --peer.attempts;
   peer.dialing = nullptr;
   if (peer.sending != nullptr || peer.gone) return;  // it dialed us meanwhile
-  const auto now = EventLoop::Clock::now();
+  const auto now = wire::EventLoop::Clock::now();
   if (!peer.short_since) peer.short_since = now;
   if (!leaving_ && now - *peer.short_since < kShortage) {
     peer.retry = loop_.after(kRetryPause, [this, process] { dial(process); });
@@ -185,7 +187,7 @@ void Mesh::give_up(uint32_t process, Status why) {
   finish_if_over();
 }
 
-void Mesh::link_opened(Link& link) {
+void Mesh::link_opened(wire::Link& link) {
   const auto process = static_cast<uint32_t>(links_[&link].process);  // only dialed links open here
   peers_[process].dialing = nullptr;
   peers_[process].attempts = 0;
@@ -193,7 +195,7 @@ void Mesh::link_opened(Link& link) {
   attach(link, process);
 }
 
-void Mesh::link_frame(Link& link, std::span<const std::byte> payload) {
+void Mesh::link_frame(wire::Link& link, std::span<const std::byte> payload) {
   Held& held = links_[&link];
   if (payload[0] == static_cast<std::byte>(MessageType::Goodbye)) return heard_goodbye(held);
   events_.mesh_frame(static_cast<uint32_t>(held.process), payload);
@@ -214,7 +216,7 @@ void Mesh::heard_goodbye(Held& held) {
   events_.mesh_departed(process);
 }
 
-void Mesh::link_ended(Link& link, Link::End end, Status reason) {
+void Mesh::link_ended(wire::Link& link, wire::Link::End end, Status reason) {
   const Held& held = links_[&link];
   const int64_t process = held.process;
   const bool expected = held.said_goodbye || leaving_ || process < 0;
@@ -233,21 +235,22 @@ void Mesh::link_ended(Link& link, Link::End end, Status reason) {
   finish_if_over();
 }
 
-void Mesh::drop(Link& link) {
+void Mesh::drop(wire::Link& link) {
   auto node = links_.extract(&link);
-  if (!node.empty()) Link::bury(loop_, std::move(node.mapped().link));
+  if (!node.empty()) wire::Link::bury(loop_, std::move(node.mapped().link));
 }
 
-void Mesh::farewell(EventLoop::Clock::duration patience, EventLoop::Clock::duration answer) {
+void Mesh::farewell(wire::EventLoop::Clock::duration patience,
+                    wire::EventLoop::Clock::duration answer) {
   leaving_ = true;
   patience_ = loop_.after(patience, [this] {
     for (Peer& peer : peers_) peer.waiting.clear();
     while (!links_.empty()) drop(*links_.begin()->first);
     finish_if_over();
   });
-  std::vector<Link*> links;
+  std::vector<wire::Link*> links;
   for (auto& [link, held] : links_) links.push_back(link);
-  for (Link* link : links) {
+  for (wire::Link* link : links) {
     const Held& held = links_[link];
     if (link->is_open()) {
       if (!link->is_finishing()) part(*link);
@@ -261,12 +264,12 @@ void Mesh::farewell(EventLoop::Clock::duration patience, EventLoop::Clock::durat
   finish_if_over();
 }
 
-void Mesh::await_answers(EventLoop::Clock::duration answer) {
+void Mesh::await_answers(wire::EventLoop::Clock::duration answer) {
   answers_ = loop_.after(answer, [this, answer] {
-    std::vector<Link*> unanswered;
+    std::vector<wire::Link*> unanswered;
     for (auto& [link, held] : links_)
       if (link->is_finishing()) unanswered.push_back(link);
-    for (Link* link : unanswered) drop(*link);
+    for (wire::Link* link : unanswered) drop(*link);
     await_answers(answer);  // to goodbyes on links that are still to open
     finish_if_over();
   });
@@ -281,15 +284,15 @@ std::vector<uint32_t> Mesh::linked() const {
 
 void Mesh::leave_behind(uint32_t process) {
   peers_[process].waiting.clear();
-  std::vector<Link*> links;
+  std::vector<wire::Link*> links;
   for (auto& [link, held] : links_)
     if (held.process == int64_t{process}) links.push_back(link);
-  for (Link* link : links) drop(*link);
+  for (wire::Link* link : links) drop(*link);
   finish_if_over();
 }
 
 // Says goodbye on one link. Its end follows when the peer has answered by closing.
-void Mesh::part(Link& link) {
+void Mesh::part(wire::Link& link) {
   link.send(messages::encode_type(MessageType::Goodbye));
   link.finish();
 }
@@ -303,7 +306,7 @@ void Mesh::finish_if_over() {
   if (!leaving_ || over_ || has_waiting()) return;
   // Nobody is let in any more. Later, since the acceptor may be on the stack.
   if (acceptor_ != nullptr)
-    loop_.post([acceptor = std::shared_ptr<Acceptor>(std::move(acceptor_))] {});
+    loop_.post([acceptor = std::shared_ptr<wire::Acceptor>(std::move(acceptor_))] {});
   if (!links_.empty()) return;
   over_ = true;
   loop_.cancel(patience_);

@@ -14,13 +14,13 @@
 #include <optional>
 #include <vector>
 
-#include "bootstrap/acceptor.h"
-#include "bootstrap/link.h"
 #include "bootstrap/messages.h"
+#include "wire/acceptor.h"
+#include "wire/link.h"
 
 namespace niccolite::bootstrap {
 
-class Mesh final : private Link::Owner {
+class Mesh final : private wire::Link::Owner {
  public:
   using Frame = std::shared_ptr<const Bytes>;
 
@@ -39,7 +39,7 @@ class Mesh final : private Link::Owner {
     ~Events() = default;
   };
 
-  Mesh(EventLoop& loop, const authentication::Identity& self, Events& events);
+  Mesh(wire::EventLoop& loop, const authentication::Identity& self, Events& events);
   ~Mesh();
 
   /// Listens on a free port of `interface`.
@@ -66,7 +66,7 @@ class Mesh final : private Link::Owner {
   /// Sends what is queued, also to processes to which there is no link yet, says Goodbye on every
   /// link and closes, within `answer` whether or not the peer has answered; mesh_over() follows
   /// within `patience`.
-  void farewell(EventLoop::Clock::duration patience, EventLoop::Clock::duration answer);
+  void farewell(wire::EventLoop::Clock::duration patience, wire::EventLoop::Clock::duration answer);
   /// After farewell(): the processes whose links have not ended, and the end of those of one.
   std::vector<uint32_t> linked() const;
   void leave_behind(uint32_t process);
@@ -81,48 +81,48 @@ class Mesh final : private Link::Owner {
     bool gone = false;
     bool unreachable = false;  // gone as far as we know
     int attempts = 0;
-    std::optional<EventLoop::Clock::time_point> short_since;  // of what dialing takes
-    Link* dialing = nullptr;
-    EventLoop::Id retry = 0;
-    Link* sending = nullptr;    // where our frames go
-    int links = 0;              // open, Goodbye not yet heard
-    std::deque<Frame> waiting;  // until there is a link
+    std::optional<wire::EventLoop::Clock::time_point> short_since;  // of what dialing takes
+    wire::Link* dialing = nullptr;
+    wire::EventLoop::Id retry = 0;
+    wire::Link* sending = nullptr;  // where our frames go
+    int links = 0;                  // open, Goodbye not yet heard
+    std::deque<Frame> waiting;      // until there is a link
   };
   struct Held {
-    std::unique_ptr<Link> link;
+    std::unique_ptr<wire::Link> link;
     int64_t process = -1;  // -1: not introduced yet
     bool said_goodbye = false;
   };
 
-  void link_opened(Link& link) override;
-  void link_frame(Link& link, std::span<const std::byte> payload) override;
-  void link_ended(Link& link, Link::End end, Status reason) override;
+  void link_opened(wire::Link& link) override;
+  void link_frame(wire::Link& link, std::span<const std::byte> payload) override;
+  void link_ended(wire::Link& link, wire::Link::End end, Status reason) override;
 
-  void welcome(std::unique_ptr<Link> link);
-  void attach(Link& link, uint32_t process);
+  void welcome(std::unique_ptr<wire::Link> link);
+  void attach(wire::Link& link, uint32_t process);
   void dial(uint32_t process);
-  void dial_failed(uint32_t process, Link::End end, Status reason);
+  void dial_failed(uint32_t process, wire::Link::End end, Status reason);
   void shortage(uint32_t process, const Status& reason);
   void give_up(uint32_t process, Status why);
   void heard_goodbye(Held& held);
-  void part(Link& link);
-  void drop(Link& link);
-  void await_answers(EventLoop::Clock::duration answer);
+  void part(wire::Link& link);
+  void drop(wire::Link& link);
+  void await_answers(wire::EventLoop::Clock::duration answer);
   void finish_if_over();
   bool has_waiting() const;
 
-  EventLoop& loop_;
-  const Link::Options options_;
+  wire::EventLoop& loop_;
+  const wire::Link::Options options_;
   Events& events_;
-  std::unique_ptr<Acceptor> acceptor_;
+  std::unique_ptr<wire::Acceptor> acceptor_;
   std::vector<Peer> peers_;  // by process
   std::vector<uint32_t> neighbors_;
   std::map<uint64_t, uint32_t> process_of_;  // by number
-  std::map<Link*, Held> links_;
+  std::map<wire::Link*, Held> links_;
   bool leaving_ = false;
   bool over_ = false;
-  EventLoop::Id patience_ = 0;
-  EventLoop::Id answers_ = 0;
+  wire::EventLoop::Id patience_ = 0;
+  wire::EventLoop::Id answers_ = 0;
 };
 
 }  // namespace niccolite::bootstrap

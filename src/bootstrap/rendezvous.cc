@@ -18,7 +18,7 @@ constexpr auto kFirstReminder = std::chrono::seconds(10);
 
 }  // namespace
 
-Rendezvous::Rendezvous(EventLoop& loop, Options options)
+Rendezvous::Rendezvous(wire::EventLoop& loop, Options options)
     : loop_(loop), options_(std::move(options)) {}
 
 Rendezvous::~Rendezvous() {
@@ -28,9 +28,9 @@ Rendezvous::~Rendezvous() {
   loop_.cancel(looker_);
 }
 
-void Rendezvous::welcome(std::unique_ptr<Link> link) {
+void Rendezvous::welcome(std::unique_ptr<wire::Link> link) {
   link->set_owner(*this);
-  Link* key = link.get();
+  wire::Link* key = link.get();
   guests_[key].link = std::move(link);
 }
 
@@ -55,7 +55,7 @@ bool Rendezvous::owes_word() const {
   return !is_read || static_cast<int32_t>(told_.size()) < nranks_;
 }
 
-void Rendezvous::link_frame(Link& link, std::span<const std::byte> payload) {
+void Rendezvous::link_frame(wire::Link& link, std::span<const std::byte> payload) {
   const auto guest = guests_.find(&link);
   if (guest == guests_.end()) return;
   const Status status = take(guest->second, payload);
@@ -122,7 +122,7 @@ Status Rendezvous::take_join(Guest& guest, messages::Join join) {
   guest.ranks.push_back(rank);
   if (join.milliseconds_left < uint64_t{1} << 40) {
     const auto deadline =
-        EventLoop::Clock::now() + std::chrono::milliseconds(join.milliseconds_left);
+        wire::EventLoop::Clock::now() + std::chrono::milliseconds(join.milliseconds_left);
     if (deadline < deadline_) {
       deadline_ = deadline;
       loop_.cancel(deadline_timer_);
@@ -180,7 +180,7 @@ void Rendezvous::tell_awaited(const messages::Awaited& awaited) {
     if (!guest.ranks.empty()) link->send(message);
 }
 
-void Rendezvous::remind(EventLoop::Clock::duration waited) {
+void Rendezvous::remind(wire::EventLoop::Clock::duration waited) {
   const std::vector<int32_t> missing = missing_ranks();
   LOG(Warn, All,
       "{} of {} ranks of a communicator have come after {} s; {} did not join yet. Are they "
@@ -232,7 +232,7 @@ void Rendezvous::place() {
   looker_ = loop_.after(messages::kLongWait, [this] { look_for_stopped(); });
   // In order of lowest rank: one process after the other as `seats_` is walked.
   std::vector<Guest*> order;
-  std::map<Link*, uint32_t> place_of;
+  std::map<wire::Link*, uint32_t> place_of;
   for (const auto& [rank, seat] : seats_)
     if (place_of.emplace(seat.link, static_cast<uint32_t>(order.size())).second)
       order.push_back(&guests_.at(seat.link));
@@ -316,7 +316,7 @@ void Rendezvous::fail(messages::Refused refused, HostHears host) {
   options_.decided();
 }
 
-void Rendezvous::link_ended(Link& link, Link::End, Status reason) {
+void Rendezvous::link_ended(wire::Link& link, wire::Link::End, Status reason) {
   const auto found = guests_.find(&link);
   if (found == guests_.end()) return;
   Guest& guest = found->second;
@@ -333,9 +333,9 @@ void Rendezvous::link_ended(Link& link, Link::End, Status reason) {
   finish_if_over();
 }
 
-void Rendezvous::dismiss(Link& link) {
+void Rendezvous::dismiss(wire::Link& link) {
   auto node = guests_.extract(&link);
-  if (!node.empty()) Link::bury(loop_, std::move(node.mapped().link));
+  if (!node.empty()) wire::Link::bury(loop_, std::move(node.mapped().link));
 }
 
 void Rendezvous::finish_if_over() {

@@ -14,12 +14,12 @@
 #include <set>
 #include <vector>
 
-#include "bootstrap/link.h"
 #include "bootstrap/messages.h"
+#include "wire/link.h"
 
 namespace niccolite::bootstrap {
 
-class Rendezvous final : private Link::Owner {
+class Rendezvous final : private wire::Link::Owner {
  public:
   struct Options {
     Address address;        // of the root, for messages
@@ -28,11 +28,11 @@ class Rendezvous final : private Link::Owner {
     std::function<void()> decided;  // every rank has its place, or it failed
     std::function<void()> over;     // nobody needs the root any more
   };
-  Rendezvous(EventLoop& loop, Options options);
+  Rendezvous(wire::EventLoop& loop, Options options);
   ~Rendezvous();
 
   /// Takes an authenticated link of a process.
-  void welcome(std::unique_ptr<Link> link);
+  void welcome(std::unique_ptr<wire::Link> link);
   /// The root cannot let others in.
   void exhausted(const Status& why);
   /// Is there a rank of another process that has not read yet that it is not let in?
@@ -43,16 +43,16 @@ class Rendezvous final : private Link::Owner {
  private:
   enum class Phase { Gathering, Placing, Failed, Over };
   struct Guest {
-    std::unique_ptr<Link> link;
+    std::unique_ptr<wire::Link> link;
     std::vector<int32_t> ranks;
     messages::Join join;  // of its first rank
     bool ready = false;
     bool told_stopped = false;  // the others have heard of it
   };
 
-  void link_opened(Link&) override {}
-  void link_frame(Link& link, std::span<const std::byte> payload) override;
-  void link_ended(Link& link, Link::End end, Status reason) override;
+  void link_opened(wire::Link&) override {}
+  void link_frame(wire::Link& link, std::span<const std::byte> payload) override;
+  void link_ended(wire::Link& link, wire::Link::End end, Status reason) override;
 
   Status take(Guest& guest, std::span<const std::byte> payload);
   Status take_join(Guest& guest, messages::Join join);
@@ -62,7 +62,7 @@ class Rendezvous final : private Link::Owner {
   void look_for_missing();
   void look_for_stopped();
   void tell_awaited(const messages::Awaited& awaited);
-  void remind(EventLoop::Clock::duration waited);
+  void remind(wire::EventLoop::Clock::duration waited);
   std::vector<int32_t> missing_ranks() const;
   void deadline_passed();
   Status describe_unready() const;
@@ -71,25 +71,25 @@ class Rendezvous final : private Link::Owner {
   void fail(const Status& status);
   void finish_if_over();
   void finish();
-  void dismiss(Link& link);
+  void dismiss(wire::Link& link);
   bool is_of_host(const Guest& guest) const { return guest.join.origin == options_.host; }
 
-  EventLoop& loop_;
+  wire::EventLoop& loop_;
   const Options options_;
   Phase phase_ = Phase::Gathering;
-  std::map<Link*, Guest> guests_;
+  std::map<wire::Link*, Guest> guests_;
   struct Seat {
     messages::Origin origin;
-    Link* link = nullptr;
+    wire::Link* link = nullptr;
   };
   std::map<int32_t, Seat> seats_;  // by rank
   int32_t nranks_ = 0;             // of the first Join; 0: none yet
   int32_t first_rank_ = 0;         // who said so
-  EventLoop::Clock::time_point deadline_ = EventLoop::Clock::time_point::max();
-  EventLoop::Id deadline_timer_ = 0;
-  EventLoop::Id linger_timer_ = 0;
-  EventLoop::Id reminder_ = 0;
-  EventLoop::Id looker_ = 0;         // for whom all wait
+  wire::EventLoop::Clock::time_point deadline_ = wire::EventLoop::Clock::time_point::max();
+  wire::EventLoop::Id deadline_timer_ = 0;
+  wire::EventLoop::Id linger_timer_ = 0;
+  wire::EventLoop::Id reminder_ = 0;
+  wire::EventLoop::Id looker_ = 0;   // for whom all wait
   std::vector<int32_t> host_ranks_;  // that live in the process of the root, ascending
   messages::Refused refusal_;        // once Failed
   bool is_exhausted_ = false;        // that is why

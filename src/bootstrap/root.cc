@@ -16,8 +16,8 @@
 
 #include "base/log.h"
 #include "base/thread.h"
-#include "bootstrap/acceptor.h"
 #include "bootstrap/rendezvous.h"
+#include "wire/acceptor.h"
 
 namespace niccolite::bootstrap {
 namespace {
@@ -35,8 +35,8 @@ constexpr size_t kMostMeetings = 16u << 10;
 struct Meeting {
   UniqueId id;
   std::unique_ptr<Rendezvous> rendezvous;
-  std::unique_ptr<Acceptor> door;
-  EventLoop::Id idle_timer = 0;
+  std::unique_ptr<wire::Acceptor> door;
+  wire::EventLoop::Id idle_timer = 0;
 };
 
 // The roots of a process while there are any: a loop, its thread, and doors by interface.
@@ -52,7 +52,7 @@ class House {
   }
 
   Status start() {
-    loop_ = TRY(EventLoop::create());
+    loop_ = TRY(wire::EventLoop::create());
     thread_ = TRY(Thread::start("nccl-root", [this] {
       loop_->run();
       meetings_.clear();
@@ -120,7 +120,7 @@ class House {
 
   // Of all ids of ncclGetUniqueId at one address.
   void open_door(Socket listener, Fd reserve) {
-    Link::Options options{.self = {}, .identity_of = {}, .max_frame = kMaxRootFrame};
+    wire::Link::Options options{.self = {}, .identity_of = {}, .max_frame = kMaxRootFrame};
     options.identity_of = [this](uint64_t number) {
       authentication::Identity identity{.key = {}, .number = number};
       if (const auto meeting = meetings_.find(number); meeting != meetings_.end()) {
@@ -131,9 +131,9 @@ class House {
       }
       return identity;
     };
-    auto door = Acceptor::create(
+    auto door = wire::Acceptor::create(
         *loop_, std::move(listener), options,
-        [this](std::unique_ptr<Link> link) { let_in(std::move(link)); },
+        [this](std::unique_ptr<wire::Link> link) { let_in(std::move(link)); },
         [this](const Status& why) {
           for (auto& [number, meeting] : meetings_) meeting.rendezvous->exhausted(why);
         });
@@ -142,10 +142,10 @@ class House {
     doors_.push_back(std::move(door).take());
   }
 
-  void let_in(std::unique_ptr<Link> link) {
+  void let_in(std::unique_ptr<wire::Link> link) {
     const auto meeting = meetings_.find(link->number());
     // It may have ended during the handshake.
-    if (meeting == meetings_.end()) return Link::bury(*loop_, std::move(link));
+    if (meeting == meetings_.end()) return wire::Link::bury(*loop_, std::move(link));
     meeting->second.rendezvous->welcome(std::move(link));
   }
 
@@ -162,12 +162,12 @@ class House {
                                     .over = [this, number] { end_later(number); }});
     Rendezvous* const rendezvous = meeting.rendezvous.get();
     if (listener) {
-      const Link::Options options{.self = {.key = id.key("root"), .number = 0},
-                                  .identity_of = {},
-                                  .max_frame = kMaxRootFrame};
-      auto door = Acceptor::create(
+      const wire::Link::Options options{.self = {.key = id.key("root"), .number = 0},
+                                        .identity_of = {},
+                                        .max_frame = kMaxRootFrame};
+      auto door = wire::Acceptor::create(
           *loop_, std::move(*listener), options,
-          [rendezvous](std::unique_ptr<Link> link) { rendezvous->welcome(std::move(link)); },
+          [rendezvous](std::unique_ptr<wire::Link> link) { rendezvous->welcome(std::move(link)); },
           [rendezvous](const Status& why) { rendezvous->exhausted(why); });
       if (!door.is_ok()) {
         log::error(door.status(), "NCCL_COMM_ID");
@@ -187,7 +187,7 @@ class House {
     // wait at the wrong door. Later, since this runs inside a callback of a link that the door may
     // hold.
     if (meeting.door != nullptr)
-      loop_->post([door = std::shared_ptr<Acceptor>(std::move(meeting.door))] {});
+      loop_->post([door = std::shared_ptr<wire::Acceptor>(std::move(meeting.door))] {});
   }
 
   // Not at once: a rendezvous ends inside its own callbacks.
@@ -214,8 +214,8 @@ class House {
   const std::function<void()> over_;
   const messages::Origin self_;
   std::map<std::string, Address> addresses_;  // by interface: where it is listened; open() only
-  std::unique_ptr<EventLoop> loop_;
-  std::vector<std::unique_ptr<Acceptor>> doors_;
+  std::unique_ptr<wire::EventLoop> loop_;
+  std::vector<std::unique_ptr<wire::Acceptor>> doors_;
   std::map<uint64_t, Meeting> meetings_;  // by UniqueId::number(), which is odd, or own_number_
   uint64_t own_number_ = 0;
   Thread thread_;  // last: joined first

@@ -23,7 +23,7 @@ constexpr auto kShortageOfOwn = std::chrono::seconds(2);
 
 }  // namespace
 
-RootClient::RootClient(EventLoop& loop, const UniqueId& id, uint64_t number, Events events)
+RootClient::RootClient(wire::EventLoop& loop, const UniqueId& id, uint64_t number, Events events)
     : loop_(loop),
       id_(id),
       options_{.self = {.key = id.key("root"), .number = number}, .identity_of = {}},
@@ -41,7 +41,7 @@ void RootClient::start(const Address& root) {
   ways_ = {root};
   if (present.is_ok() && !is_named)
     ways_ = ways_to(root, present.value(), parameters::socket_ifname());
-  started_ = EventLoop::Clock::now();
+  started_ = wire::EventLoop::Clock::now();
   attempt();
 }
 
@@ -50,8 +50,10 @@ void RootClient::attempt() {
   // The root of NCCL_COMM_ID has an address to itself.
   const uint64_t number = id_.origin() == UniqueId::Origin::Environment ? 0 : id_.number();
   int error = 0;
-  Result<std::unique_ptr<Link>> link = Link::dial(loop_, root_, number, options_, *this, &error);
-  if (!link.is_ok() && is_shortage(error) && EventLoop::Clock::now() - started_ > kShortageOfOwn) {
+  Result<std::unique_ptr<wire::Link>> link =
+      wire::Link::dial(loop_, root_, number, options_, *this, &error);
+  if (!link.is_ok() && is_shortage(error) &&
+      wire::EventLoop::Clock::now() - started_ > kShortageOfOwn) {
     if (!finished_) events_.failed(std::move(link).status());
     return;
   }
@@ -83,14 +85,14 @@ Status RootClient::cannot_be_reached(const Status& reason) const {
 // change nothing; an address of NCCL_COMM_ID may be that of a host which is still starting.
 void RootClient::unreachable(Status reason) {
   if (id_.origin() == UniqueId::Origin::Environment ||
-      EventLoop::Clock::now() - started_ < kFirewalled || has_untried_way())
+      wire::EventLoop::Clock::now() - started_ < kFirewalled || has_untried_way())
     return attempt_failed(std::move(reason));
   if (!finished_) events_.failed(cannot_be_reached(reason));
 }
 
 void RootClient::nobody_listens(Status reason) {
   if (id_.origin() == UniqueId::Origin::Environment ||
-      EventLoop::Clock::now() - started_ < kAbsence || has_untried_way())
+      wire::EventLoop::Clock::now() - started_ < kAbsence || has_untried_way())
     return attempt_failed(std::move(reason));
   if (finished_) return;
   if (root_.is_loopback())
@@ -131,14 +133,14 @@ void RootClient::part() {
   link_->finish();
 }
 
-void RootClient::link_opened(Link& link) {
+void RootClient::link_opened(wire::Link& link) {
   if (finished_) return part();
   const Result<Address> local = link.local_address();
   if (!local.is_ok()) return events_.failed(local.status().copy());
   events_.connected(local.value());
 }
 
-void RootClient::link_frame(Link&, std::span<const std::byte> payload) {
+void RootClient::link_frame(wire::Link&, std::span<const std::byte> payload) {
   Status status = take(payload);
   if (!status.is_ok()) events_.failed(std::move(status));
 }
@@ -192,12 +194,12 @@ void RootClient::look_at_host() {
   looker_ = loop_.after(messages::kLongWait, [this] { look_at_host(); });
 }
 
-void RootClient::link_ended(Link& link, Link::End end, Status reason) {
-  if (&link == link_.get()) Link::bury(loop_, std::move(link_));
+void RootClient::link_ended(wire::Link& link, wire::Link::End end, Status reason) {
+  if (&link == link_.get()) wire::Link::bury(loop_, std::move(link_));
   if (finished_) return events_.over();
   if (answered_) return;  // it has told us all we need
   switch (end) {
-    case Link::End::Refused:
+    case wire::Link::End::Refused:
       return events_.failed(Status::remote_error(
           "what listens at {} is not the root of this unique id: {}{}", root_.text(),
           reason.message(),
@@ -206,7 +208,7 @@ void RootClient::link_ended(Link& link, Link::End end, Status reason) {
                             "NCCL_COMM_ID with NICCOLITE_COMM_ID_ANY_USER=1 on all of them)",
                             geteuid())
               : "; has the id been used before?"));
-    case Link::End::Ended: {
+    case wire::Link::End::Ended: {
       // With NCCL_COMM_ID the rendezvous of an earlier communicator may just have ended at this
       // address.
       if (id_.origin() == UniqueId::Origin::Environment && host_.ranks.empty())
@@ -218,12 +220,12 @@ void RootClient::link_ended(Link& link, Link::End end, Status reason) {
       return events_.failed(
           std::move(status).with_peer(host_.ranks.empty() ? -1 : host_.ranks.front()));
     }
-    case Link::End::Absent:
+    case wire::Link::End::Absent:
       return nobody_listens(std::move(reason));
-    case Link::End::Unreachable:
+    case wire::Link::End::Unreachable:
       return unreachable(std::move(reason));
-    case Link::End::Dropped:
-    case Link::End::Short:  // no root turns anybody away so
+    case wire::Link::End::Dropped:
+    case wire::Link::End::Short:  // no root turns anybody away so
       return attempt_failed(std::move(reason));
   }
 }

@@ -6,13 +6,13 @@
 #include <memory>
 #include <vector>
 
-#include "bootstrap/link.h"
 #include "bootstrap/messages.h"
 #include "bootstrap/unique_id.h"
+#include "wire/link.h"
 
 namespace niccolite::bootstrap {
 
-class RootClient final : private Link::Owner {
+class RootClient final : private wire::Link::Owner {
  public:
   struct Events {
     /// Authenticated; `local` is this host's address that reaches the root. Time to send a Join per
@@ -24,7 +24,7 @@ class RootClient final : private Link::Owner {
     std::function<void(Status)> failed;  // no attempt is left, or the root has gone
     std::function<void()> over;          // finish() is done
   };
-  RootClient(EventLoop& loop, const UniqueId& id, uint64_t number, Events events);
+  RootClient(wire::EventLoop& loop, const UniqueId& id, uint64_t number, Events events);
   ~RootClient();
 
   /// Connects, trying again as NCCL_SOCKET_RETRY_CNT and NCCL_SOCKET_RETRY_SLEEP_MSEC say.
@@ -46,23 +46,23 @@ class RootClient final : private Link::Owner {
   Status cannot_be_reached(const Status& reason) const;
   /// The process of the root, and the ranks of it, for messages.
   std::string describe_host() const;
-  void link_opened(Link& link) override;
-  void link_frame(Link& link, std::span<const std::byte> payload) override;
-  void link_ended(Link& link, Link::End end, Status reason) override;
+  void link_opened(wire::Link& link) override;
+  void link_frame(wire::Link& link, std::span<const std::byte> payload) override;
+  void link_ended(wire::Link& link, wire::Link::End end, Status reason) override;
   Status take(std::span<const std::byte> payload);
   void tell(const messages::Awaited& awaited) const;
   void look_at_host();
 
-  EventLoop& loop_;
+  wire::EventLoop& loop_;
   const UniqueId id_;
-  const Link::Options options_;
+  const wire::Link::Options options_;
   Events events_;
   Address root_;               // as the attempt under way reaches it
   std::vector<Address> ways_;  // to it, one per attempt, in turn
-  std::unique_ptr<Link> link_;
-  EventLoop::Id retry_ = 0, looker_ = 0;
+  std::unique_ptr<wire::Link> link_;
+  wire::EventLoop::Id retry_ = 0, looker_ = 0;
   int64_t attempts_ = 0;
-  EventLoop::Clock::time_point started_;
+  wire::EventLoop::Clock::time_point started_;
   messages::Host host_;  // without a host name until the root has told
   bool answered_ = false;
   bool finished_ = false;

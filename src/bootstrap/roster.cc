@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "bootstrap/link.h"
+#include "wire/link.h"
 
 namespace niccolite::bootstrap {
 
@@ -57,7 +57,7 @@ void Roster::wake_all() {
 std::string describe_loss(std::string_view who, std::string_view why) {
   return fmt::format(
       "{} {}: {}", who,
-      why.starts_with(kSilence) ? "cannot be reached any more" : "ended unexpectedly", why);
+      why.starts_with(wire::kSilence) ? "cannot be reached any more" : "ended unexpectedly", why);
 }
 
 std::string Roster::describe(uint32_t process) const {

@@ -80,8 +80,8 @@ RunState Session::run_state_of(uint32_t process) {
 
 Result<std::shared_ptr<Session>> Session::create(const UniqueId& id) {
   std::shared_ptr<Session> session(new Session(id));
-  session->loop_ = TRY(EventLoop::create());
-  EventLoop& loop = *session->loop_;
+  session->loop_ = TRY(wire::EventLoop::create());
+  wire::EventLoop& loop = *session->loop_;
   Session* self = session.get();  // ends its loop before it ends itself
   session->mesh_.emplace(
       loop, authentication::Identity{.key = id.key("session"), .number = session->number_},

@@ -88,7 +88,7 @@ class Session final : private Mesh::Events, public std::enable_shared_from_this<
   std::vector<std::shared_ptr<Group>> groups();  // with the lock
   /// How long the end takes at most: until all has been said, and until it has been answered.
   struct Farewell {
-    EventLoop::Clock::duration patience{}, answer{};
+    wire::EventLoop::Clock::duration patience{}, answer{};
   };
   Farewell farewell_of(const Local& local) const;  // with the lock
   void shut_down(Farewell farewell);
@@ -136,7 +136,7 @@ class Session final : private Mesh::Events, public std::enable_shared_from_this<
   std::map<uint64_t, std::shared_ptr<Group>> derived_;  // by id
   size_t members_ = 0;                                  // ranks of this process, in all groups
 
-  std::unique_ptr<EventLoop> loop_;
+  std::unique_ptr<wire::EventLoop> loop_;
   // Touched by the loop's thread only.
   std::optional<Mesh> mesh_;
   std::optional<RootClient> root_;
@@ -149,7 +149,7 @@ class Session final : private Mesh::Events, public std::enable_shared_from_this<
   bool stopping_ = false;
   bool waits_for_answers_ = false;  // to the goodbyes, and has for kLookInterval
   bool mesh_is_over_ = false;
-  EventLoop::Id grace_ = 0;
+  wire::EventLoop::Id grace_ = 0;
 
   Thread thread_;  // runs loop_; last: joined first
 };

@@ -20,15 +20,15 @@
 #include "base/process.h"
 #include "base/socket.h"
 #include "base/thread.h"
-#include "bootstrap/event_loop.h"
 #include "ras/session.h"
+#include "wire/event_loop.h"
 
 namespace niccolite::ras {
 namespace {
 
-using bootstrap::EventLoop;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using wire::EventLoop;
 
 constexpr size_t kMostClients = 64;
 constexpr size_t kMostReports = 8;  // that are collected at once; the others wait for their turn

@@ -9,10 +9,12 @@
 #include <deque>
 #include <string>
 
-#include "loops.h"
 #include "ranks.h"
+#include "tests/wire/loops.h"
 
 namespace niccolite::bootstrap {
+
+using namespace wire;
 namespace {
 
 using testing::HasSubstr;
@@ -33,12 +35,12 @@ class MeshOfTwo : public testing::Test, private Mesh::Events {
   void SetUp() override { loop.start(); }
   void TearDown() override { loop.stop(); }
 
-  RawLink accept() { return {accept_one(listener), 2}; }
+  wire::RawLink accept() { return {accept_one(listener), 2}; }
   static Mesh::Frame frame_of(uint8_t byte) {
     return std::make_shared<const Bytes>(Bytes{std::byte{200}, std::byte{byte}});
   }
 
-  RunningLoop loop;
+  wire::RunningLoop loop;
   Socket listener = Socket::listen(any_loopback_port()).take();
   std::optional<Mesh> mesh;
   int linked = 0, departed = 0, lost = 0, unreachable = 0, over = 0;
@@ -60,7 +62,7 @@ class MeshOfTwo : public testing::Test, private Mesh::Events {
 // The peer has let this process in, and takes the end of the link for its death.
 TEST_F(MeshOfTwo, SaysGoodbyeOnALinkThatIsOpenForThePeerOnly) {
   loop.use([&] { mesh->probe(1); });
-  RawLink peer = accept();
+  wire::RawLink peer = accept();
   peer.let_in();
   loop.use([&] { mesh->farewell(5s, 5s); });
   peer.say({});  // the confirmation
@@ -91,7 +93,7 @@ TEST_F(MeshOfTwo, TakesItsOwnWantOfDescriptorsForNobodysDeath) {
     std::this_thread::sleep_for(500ms);
     loop.use([&] { EXPECT_EQ(unreachable, 0); });
   }
-  RawLink peer = accept();
+  wire::RawLink peer = accept();
   peer.let_in();
   peer.say({});
   EXPECT_EQ(peer.hear(), *frame_of(7));
@@ -111,12 +113,12 @@ TEST_F(MeshOfTwo, SaysThatItHasNoDescriptorForWhoComes) {
     socket = connect_to_listener(mesh->address());
     shortage.emplace();
   });
-  RawLink refused(std::move(socket), 2);
+  wire::RawLink refused(std::move(socket), 2);
   const std::optional<Bytes> answer = refused.ask_in(1);
   shortage.reset();
   ASSERT_TRUE(answer.has_value());
   EXPECT_THAT(to_text(*answer), HasSubstr("has no file descriptor left"));
-  RawLink peer(connect_to_listener(mesh->address()), 2);
+  wire::RawLink peer(connect_to_listener(mesh->address()), 2);
   peer.get_in(1);
   EXPECT_TRUE(loop.becomes([&] { return linked == 1; }));
 }
@@ -128,11 +130,11 @@ TEST_F(MeshOfTwo, NamesAPeerThatHasNoDescriptorForIt) {
     loop.use([&] { over = unreachable == 1; });
     return over;
   };
-  std::deque<RawLink> turned_away;
+  std::deque<wire::RawLink> turned_away;
   while (!is_over()) {
     pollfd waiting{.fd = listener.fd(), .events = POLLIN, .revents = 0};
     if (poll(&waiting, 1, 100) == 0) continue;
-    RawLink& peer = turned_away.emplace_back(accept());
+    wire::RawLink& peer = turned_away.emplace_back(accept());
     peer.let_in();
     peer.say(to_bytes("it has no descriptor"));
   }
@@ -143,7 +145,7 @@ TEST_F(MeshOfTwo, AnswersWhoCouldNotBeReachedAndComesItself) {
   listener.close();
   loop.use([&] { mesh->probe(1); });
   ASSERT_TRUE(loop.becomes([&] { return unreachable == 1; }));
-  RawLink peer(connect_to_listener(mesh->address()), 2);
+  wire::RawLink peer(connect_to_listener(mesh->address()), 2);
   peer.get_in(1);
   ASSERT_TRUE(loop.becomes([&] { return linked == 1; }));
   loop.use([&] { mesh->send(1, frame_of(8)); });

@@ -7,11 +7,13 @@
 
 #include <cerrno>
 
-#include "bootstrap/acceptor.h"
 #include "idler.h"
-#include "loops.h"
+#include "tests/wire/loops.h"
+#include "wire/acceptor.h"
 
 namespace niccolite::bootstrap {
+
+using namespace wire;
 namespace {
 
 using namespace std::chrono_literals;
@@ -22,11 +24,11 @@ class RendezvousOfTwo : public testing::Test {
  protected:
   RendezvousOfTwo() {
     EXPECT_TRUE(authentication::initialize().is_ok());
-    Link::Options options;
+    wire::Link::Options options;
     options.self = {.key = {}, .number = 1};
-    door_ = Acceptor::create(
+    door_ = wire::Acceptor::create(
                 *loop, Socket::listen(any_loopback_port()).take(), options,
-                [this](std::unique_ptr<Link> link) { rendezvous_->welcome(std::move(link)); })
+                [this](std::unique_ptr<wire::Link> link) { rendezvous_->welcome(std::move(link)); })
                 .take();
     rendezvous_.emplace(*loop, Rendezvous::Options{.address = door_->address(),
                                                    .waits_for_late = true,
@@ -37,13 +39,13 @@ class RendezvousOfTwo : public testing::Test {
   }
   ~RendezvousOfTwo() override { loop.stop(); }
 
-  std::unique_ptr<RawLink> come() {
+  std::unique_ptr<wire::RawLink> come() {
     auto guest =
-        std::make_unique<RawLink>(connect_to_listener(door_->address()), ++last_number_ + 1);
+        std::make_unique<wire::RawLink>(connect_to_listener(door_->address()), ++last_number_ + 1);
     guest->get_in(1);
     return guest;
   }
-  static void join(RawLink& guest, int32_t rank, const messages::Origin& origin,
+  static void join(wire::RawLink& guest, int32_t rank, const messages::Origin& origin,
                    uint64_t milliseconds = 20'000) {
     guest.say(messages::Join{.rank = rank,
                              .nranks = 2,
@@ -54,7 +56,7 @@ class RendezvousOfTwo : public testing::Test {
                   .encode());
   }
   /// The types of what the guest hears, up to `last`.
-  static std::vector<MessageType> hear(RawLink& guest, MessageType last) {
+  static std::vector<MessageType> hear(wire::RawLink& guest, MessageType last) {
     std::vector<MessageType> heard;
     while (heard.empty() || heard.back() != last) {
       const std::optional<Bytes> frame = guest.hear();
@@ -65,7 +67,7 @@ class RendezvousOfTwo : public testing::Test {
   }
   /// The next message of that kind; those before it are dropped.
   template <typename Message>
-  static std::optional<Message> await(RawLink& guest, MessageType type) {
+  static std::optional<Message> await(wire::RawLink& guest, MessageType type) {
     while (const std::optional<Bytes> frame = guest.hear()) {
       Reader reader(*frame, "the root");
       if (static_cast<MessageType>(reader.u8()) != type) continue;
@@ -74,7 +76,7 @@ class RendezvousOfTwo : public testing::Test {
     return std::nullopt;
   }
 
-  RunningLoop loop;
+  wire::RunningLoop loop;
   const messages::Origin host = messages::Origin::of_this_process();
 
   void exhaust(const Status& why) {
@@ -82,7 +84,7 @@ class RendezvousOfTwo : public testing::Test {
   }
 
  private:
-  std::unique_ptr<Acceptor> door_;
+  std::unique_ptr<wire::Acceptor> door_;
   std::optional<Rendezvous> rendezvous_;
   uint64_t last_number_ = 1;
 };
@@ -96,7 +98,7 @@ TEST_F(RendezvousOfTwo, TellsAllWhenDescriptorsAreShortTheRootsProcessLast) {
   exhaust(Status::from_errno(EMFILE, "cannot accept a connection"));
   const auto one = come();
   join(*one, 1, other.origin);
-  for (RawLink* const guest : {one.get(), zero.get()}) {
+  for (wire::RawLink* const guest : {one.get(), zero.get()}) {
     const auto refused = await<messages::Refused>(*guest, MessageType::Refused);
     ASSERT_TRUE(refused.has_value());
     EXPECT_EQ(refused->code, Code::SystemError);
@@ -108,14 +110,14 @@ TEST_F(RendezvousOfTwo, TellsAllWhenDescriptorsAreShortTheRootsProcessLast) {
 // The descriptor that is kept lets in one at a time, also when it is the last.
 TEST(AcceptorShortOfDescriptors, SaysSoAndLetsOneInAfterwards) {
   EXPECT_TRUE(authentication::initialize().is_ok());
-  RunningLoop loop;
-  Link::Options options;
+  wire::RunningLoop loop;
+  wire::Link::Options options;
   options.self = {.key = {}, .number = 1};
   bool is_exhausted = false;
-  std::unique_ptr<Link> guest;
-  auto door = Acceptor::create(
+  std::unique_ptr<wire::Link> guest;
+  auto door = wire::Acceptor::create(
                   *loop, Socket::listen(any_loopback_port()).take(), options,
-                  [&](std::unique_ptr<Link> link) { guest = std::move(link); },
+                  [&](std::unique_ptr<wire::Link> link) { guest = std::move(link); },
                   [&](const Status& why) {
                     EXPECT_THAT(why.message(), HasSubstr("Too many open files"));
                     is_exhausted = true;
@@ -134,7 +136,7 @@ TEST(AcceptorShortOfDescriptors, SaysSoAndLetsOneInAfterwards) {
   setrlimit(RLIMIT_NOFILE, &none);
   loop.start();
   EXPECT_TRUE(loop.becomes([&] { return is_exhausted; }));
-  RawLink link(std::move(socket), 2);
+  wire::RawLink link(std::move(socket), 2);
   link.get_in(1);
   EXPECT_TRUE(loop.becomes([&] { return guest != nullptr; }));
   setrlimit(RLIMIT_NOFILE, &before);

@@ -12,7 +12,7 @@
 
 using namespace niccolite;
 using namespace niccolite::transport;
-using bootstrap::EventLoop;
+using wire::EventLoop;
 
 namespace {
 

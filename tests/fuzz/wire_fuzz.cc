@@ -6,7 +6,6 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "bootstrap/frames.h"
 #include "bootstrap/messages.h"
 #include "bootstrap/unique_id.h"
 #include "comm/links.h"
@@ -15,6 +14,7 @@
 #include "diagnosis/account.h"
 #include "diagnosis/verdict.h"
 #include "registry/buffer_messages.h"
+#include "wire/frames.h"
 
 using namespace niccolite;
 using namespace niccolite::bootstrap;

@@ -102,7 +102,7 @@ class KeptBack : public testing::TestWithParam<uint32_t> {
     return frames;
   }
 
-  std::unique_ptr<bootstrap::EventLoop> loop = bootstrap::EventLoop::create().take();
+  std::unique_ptr<wire::EventLoop> loop = wire::EventLoop::create().take();
   executor::relay::Bell bell{[](void*, uint64_t) {}, nullptr};
   std::unique_ptr<Incoming> end =
       Incoming::create(*gpu::virtual_::open(gpu::virtual_::kInterfaceVersion), kKey,
@@ -217,7 +217,7 @@ TEST_P(KeptBack, IsNoFailureOfAStreamWhereAnotherCarries) {
   const Deadline later = Deadline::after(5 * kPatience);
   const Deadline deadline = Deadline::after(seconds(30));
   bool is_alone = true;  // the other stream, with what it carries
-  loop->set_poller([&]() -> bootstrap::EventLoop::Clock::duration {
+  loop->set_poller([&]() -> wire::EventLoop::Clock::duration {
     loop->serve_shared();
     inbound.progress();
     if (later.passed() && std::exchange(is_alone, false)) {

@@ -24,11 +24,11 @@
 namespace niccolite::transport::net {
 namespace {
 
-using bootstrap::EventLoop;
-using bootstrap::Link;
 using executor::host::PortState;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using wire::EventLoop;
+using wire::Link;
 
 constexpr executor::FifoShape kShape{.channels = 1, .depth = 4, .slot_bytes = 128 << 10};
 
@@ -369,7 +369,7 @@ TEST(Outbound, NamesThePathOfTheFailureThatItTells) {
 
 // An operation may connect to a rank that is about to leave, after its proxy was found to be gone.
 TEST(Outbound, AbandonsEndsThatComeAfterThePeerHasLeft) {
-  auto loop = bootstrap::EventLoop::create().take();
+  auto loop = wire::EventLoop::create().take();
   executor::relay::Bell bell{[](void*, uint64_t) {}, nullptr};
   gpu::Machine& machine = *gpu::virtual_::open(gpu::virtual_::kInterfaceVersion);
   const auto early = Outgoing::create(machine, key(1), kShape, bell).take();
@@ -393,7 +393,7 @@ TEST(Outbound, AbandonsEndsThatComeAfterThePeerHasLeft) {
   outbound.add(key(1), *early);
   outbound.reach(std::vector{nobody});
   const Deadline end = Deadline::after(seconds(30));
-  loop->set_poller([&]() -> bootstrap::EventLoop::Clock::duration {
+  loop->set_poller([&]() -> wire::EventLoop::Clock::duration {
     if (early->is_abandoned() || end.passed()) loop->stop();
     return std::chrono::milliseconds(5);
   });

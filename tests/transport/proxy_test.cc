@@ -337,24 +337,24 @@ TEST(Proxies, TakeNothingFromStrangers) {
 
 // What `ends` hear of rank 0, which knows the secret, sends `bytes` on a stream and leaves.
 std::string failure_after(Ends& ends, std::span<const std::byte> bytes) {
-  struct Liar final : bootstrap::Link::Owner {
-    void link_opened(bootstrap::Link& link) override {
+  struct Liar final : wire::Link::Owner {
+    void link_opened(wire::Link& link) override {
       stream = link.release();
       EXPECT_TRUE(stream.socket.send(bytes).is_ok());
       // Not closed: what the peer has sent, unread, would reset the connection.
       EXPECT_EQ(shutdown(stream.socket.fd(), SHUT_WR), 0);
     }
-    void link_frame(bootstrap::Link&, std::span<const std::byte>) override {}
-    void link_ended(bootstrap::Link&, bootstrap::Link::End, Status) override { ADD_FAILURE(); }
+    void link_frame(wire::Link&, std::span<const std::byte>) override {}
+    void link_ended(wire::Link&, wire::Link::End, Status) override { ADD_FAILURE(); }
     std::span<const std::byte> bytes;
-    bootstrap::Link::Stream stream;
+    wire::Link::Stream stream;
   } liar;
   liar.bytes = bytes;
-  const auto loop = bootstrap::EventLoop::create().take();
-  const bootstrap::Link::Options options{
-      .self = {.key = ends.members[0]->secret("proxy"), .number = 1}, .identity_of = {}};
+  const auto loop = wire::EventLoop::create().take();
+  const wire::Link::Options options{.self = {.key = ends.members[0]->secret("proxy"), .number = 1},
+                                    .identity_of = {}};
   const auto link =
-      bootstrap::Link::dial(*loop, ends.proxies[1]->addresses()[0], 2, options, liar).take();
+      wire::Link::dial(*loop, ends.proxies[1]->addresses()[0], 2, options, liar).take();
   std::thread thread([&] { loop->run(); });
   const auto has_failed = [&] {
     std::lock_guard lock(ends.mutex);
@@ -372,15 +372,15 @@ class SilentPeer {
  public:
   explicit SilentPeer(const Ends& ends)
       : acceptor_(
-            bootstrap::Acceptor::create(
+            wire::Acceptor::create(
                 *loop_, Socket::listen(loopback("127.0.0.1").address).take(),
                 {.self = {.key = ends.members[1]->secret("proxy"), .number = 2}, .identity_of = {}},
-                [this](std::unique_ptr<bootstrap::Link> link) {
+                [this](std::unique_ptr<wire::Link> link) {
                   std::lock_guard lock(mutex_);
                   streams_.push_back(link->release());
-                  const bootstrap::Link::Stream& stream = streams_.back();
+                  const wire::Link::Stream& stream = streams_.back();
                   EXPECT_TRUE(stream.socket.send(stream.unsent).is_ok());
-                  bootstrap::Link::bury(*loop_, std::move(link));
+                  wire::Link::bury(*loop_, std::move(link));
                 })
                 .take()),
         thread_([this] { loop_->run(); }) {}
@@ -399,7 +399,7 @@ class SilentPeer {
     std::lock_guard lock(mutex_);
     std::vector<size_t> taken;
     std::vector<std::byte> bytes(64 << 10);
-    for (const bootstrap::Link::Stream& stream : streams_) {
+    for (const wire::Link::Stream& stream : streams_) {
       taken.push_back(0);
       for (ssize_t got = 1; got > 0; taken.back() += static_cast<size_t>(std::max<ssize_t>(got, 0)))
         got = recv(stream.socket.fd(), bytes.data(), bytes.size(), MSG_DONTWAIT);
@@ -409,9 +409,9 @@ class SilentPeer {
 
  private:
   std::mutex mutex_;
-  std::vector<bootstrap::Link::Stream> streams_ GUARDED_BY(mutex_);
-  std::unique_ptr<bootstrap::EventLoop> loop_ = bootstrap::EventLoop::create().take();
-  std::unique_ptr<bootstrap::Acceptor> acceptor_;
+  std::vector<wire::Link::Stream> streams_ GUARDED_BY(mutex_);
+  std::unique_ptr<wire::EventLoop> loop_ = wire::EventLoop::create().take();
+  std::unique_ptr<wire::Acceptor> acceptor_;
   std::thread thread_;
 };
 

@@ -173,7 +173,7 @@ class Network {
   const uint64_t least_bytes_;
   std::mt19937 random_;
   executor::relay::Bell bell_{[](void*, uint64_t) {}, nullptr};
-  std::unique_ptr<bootstrap::EventLoop> loop_ = bootstrap::EventLoop::create().take();
+  std::unique_ptr<wire::EventLoop> loop_ = wire::EventLoop::create().take();
   std::map<Ends, Wire> wires_;
   std::vector<Piece> on_the_way_;
 };

@@ -12,8 +12,8 @@
 
 namespace niccolite::transport::net {
 
-using bootstrap::EventLoop;
 using std::chrono::seconds;
+using wire::EventLoop;
 
 namespace {
 

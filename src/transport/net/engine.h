@@ -29,12 +29,12 @@
 
 #include "base/fd.h"
 #include "base/thread.h"
-#include "bootstrap/event_loop.h"
 #include "executor/protocol/relay.h"
 #include "gpu/event_source.h"
 #include "gpu/machine.h"
 #include "transport/network_state.h"
 #include "transport/observer.h"
+#include "wire/event_loop.h"
 
 namespace niccolite::transport::net {
 
@@ -63,7 +63,7 @@ class Engine final : private gpu::EventSource {
   /// Workers serve no longer. Before join().
   void withdraw();
 
-  bootstrap::EventLoop& loop() { return *loop_; }
+  wire::EventLoop& loop() { return *loop_; }
   executor::relay::Bell& bell() { return bell_; }
   /// Adds a connection, on the thread.
   template <typename Add>
@@ -83,7 +83,7 @@ class Engine final : private gpu::EventSource {
   void abandon();
 
  private:
-  using Clock = bootstrap::EventLoop::Clock;
+  using Clock = wire::EventLoop::Clock;
 
   explicit Engine(Options options);
   Status watch_bell();
@@ -107,7 +107,7 @@ class Engine final : private gpu::EventSource {
   void end_serving() override;
 
   const Options options_;
-  std::unique_ptr<bootstrap::EventLoop> loop_;
+  std::unique_ptr<wire::EventLoop> loop_;
   Fd rung_;  // eventfd
   executor::relay::Bell bell_;
   bool was_idle_ = true;            // at the last look

@@ -16,7 +16,7 @@ constexpr int kIdleLooks = 4;
 
 }  // namespace
 
-Inbound::Inbound(bootstrap::EventLoop& loop, Options options)
+Inbound::Inbound(wire::EventLoop& loop, Options options)
     : loop_(loop), options_(std::move(options)), most_unacknowledged_(kMostUnacknowledged) {}
 
 void Inbound::add(const Key& key, Incoming& end) {
@@ -28,7 +28,7 @@ Inbound::~Inbound() {
   for (const auto& [number, flow] : flows_) loop_.cancel(flow.awaited);
 }
 
-void Inbound::welcome(bootstrap::Link::Stream from) {
+void Inbound::welcome(wire::Link::Stream from) {
   if (unnamed_.size() >= kMostStreams) unnamed_.erase(unnamed_.begin());
   Result<std::unique_ptr<Stream>> stream = Stream::create(loop_, std::move(from), *this);
   // The peer finds its connection closed, and tries again.

@@ -20,20 +20,20 @@ class Inbound final : private Stream::Owner {
   struct Options {
     std::string peer;  // "rank 3 (process 4711 on host a12)"
     std::function<void(Status)> fail;
-    bootstrap::EventLoop::Clock::duration patience;  // with a peer that should connect again
-    Pulse* pulse = nullptr;                          // outlives it
+    wire::EventLoop::Clock::duration patience;  // with a peer that should connect again
+    Pulse* pulse = nullptr;                     // outlives it
     // Credit and acknowledgements that the peer does not wait for, until tell_soon(); of which it
     // has enough left, until settle().
     bool keeps_back = false;
     // What the peer says behind a part, of what this rank sends to it.
     std::function<Status(const Frame&)> take_news{};
   };
-  Inbound(bootstrap::EventLoop& loop, Options options);
+  Inbound(wire::EventLoop& loop, Options options);
   ~Inbound();
 
   void add(const Key& key, Incoming& end);
   /// The peer has proved who it is.
-  void welcome(bootstrap::Link::Stream from);
+  void welcome(wire::Link::Stream from);
   /// Moves what can be moved; true when that was something.
   bool progress();
   /// Tells the peer what it may wait for before long.
@@ -57,7 +57,7 @@ class Inbound final : private Stream::Owner {
     bool is_awaited = false;  // some of it, by a kernel of the peer's
     bool is_told = true;      // the peer may not know what was acknowledged, if false
     bool has_ended = false;   // the peer has, in order
-    bootstrap::EventLoop::Id awaited = 0;
+    wire::EventLoop::Id awaited = 0;
   };
 
   Status stream_frame(Stream& stream, const Frame& frame) override;
@@ -81,7 +81,7 @@ class Inbound final : private Stream::Owner {
   static void acknowledge(Flow& flow);
   std::unique_ptr<Stream> take_unnamed(const Stream& stream);
 
-  bootstrap::EventLoop& loop_;
+  wire::EventLoop& loop_;
   const Options options_;
   std::map<int, Flow> flows_;
   std::vector<std::unique_ptr<Stream>> unnamed_;  // whose Begin has not come

@@ -7,7 +7,7 @@
 
 namespace niccolite::transport::net {
 
-using bootstrap::Link;
+using wire::Link;
 
 namespace {
 
@@ -26,7 +26,7 @@ constexpr auto kShortage = std::chrono::seconds(2);
 
 }  // namespace
 
-Outbound::Outbound(bootstrap::EventLoop& loop, Options options)
+Outbound::Outbound(wire::EventLoop& loop, Options options)
     : loop_(loop),
       options_(std::move(options)),
       flows_(std::min(static_cast<size_t>(options_.streams) * options_.rails.interfaces.size(),
@@ -53,7 +53,7 @@ void Outbound::add(const Key& key, Outgoing& end) {
 void Outbound::reach(std::span<const Address> addresses) {
   if (is_dialed_) return;
   is_dialed_ = true;
-  dialed_at_ = bootstrap::EventLoop::Clock::now();
+  dialed_at_ = wire::EventLoop::Clock::now();
   paths_ = paths_between(options_.rails, addresses);
   if (paths_.rails.empty()) {
     std::string theirs;
@@ -106,7 +106,7 @@ void Outbound::note_shortage(Flow& flow, bool is_short) {
   if (!is_short) {
     flow.short_since.reset();
   } else if (!flow.short_since) {
-    flow.short_since = bootstrap::EventLoop::Clock::now();
+    flow.short_since = wire::EventLoop::Clock::now();
   }
 }
 
@@ -123,10 +123,9 @@ void Outbound::retry(Flow& flow, const Status& why) {
   const auto paths = static_cast<int64_t>(tried_.size());
   const int64_t most = parameters::socket_retry_count();
   const int64_t rounds = (flow.attempts - flow.unanswered) / paths;
-  const bool is_unknown =
-      !has_met_ && bootstrap::EventLoop::Clock::now() - dialed_at_ > kFirstMeeting;
+  const bool is_unknown = !has_met_ && wire::EventLoop::Clock::now() - dialed_at_ > kFirstMeeting;
   const bool is_short =
-      flow.short_since && bootstrap::EventLoop::Clock::now() - *flow.short_since > kShortage;
+      flow.short_since && wire::EventLoop::Clock::now() - *flow.short_since > kShortage;
   if (flow.attempts % paths == 0 && (rounds > most || is_unknown || is_short))
     return give_up(flow, why);
   const auto wait = flow.attempts % paths != 0

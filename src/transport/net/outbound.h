@@ -14,18 +14,18 @@
 #include <utility>
 #include <vector>
 
-#include "bootstrap/link.h"
 #include "transport/net/outgoing.h"
 #include "transport/net/pulse.h"
 #include "transport/net/rails.h"
 #include "transport/net/stream.h"
+#include "wire/link.h"
 
 namespace niccolite::transport::net {
 
-class Outbound final : private bootstrap::Link::Owner, private Stream::Owner {
+class Outbound final : private wire::Link::Owner, private Stream::Owner {
  public:
   struct Options {
-    bootstrap::Link::Options link;
+    wire::Link::Options link;
     uint64_t number = 0;  // the peer's, in the handshake
     std::string peer;     // "rank 3 (process 4711 on host a12)"
     int streams = 1;      // on each rail
@@ -38,7 +38,7 @@ class Outbound final : private bootstrap::Link::Owner, private Stream::Owner {
     std::function<void(const std::function<void(const Frame&)>& queue)> give_news{};
     std::function<void()> lose_news{};
   };
-  Outbound(bootstrap::EventLoop& loop, Options options);
+  Outbound(wire::EventLoop& loop, Options options);
   ~Outbound();
 
   void add(const Key& key, Outgoing& end);
@@ -58,18 +58,18 @@ class Outbound final : private bootstrap::Link::Owner, private Stream::Owner {
  private:
   struct Flow {  // a stream
     uint32_t number = 0;
-    size_t turn = 0;                        // of the paths: 0 is the stream's own
-    std::unique_ptr<bootstrap::Link> link;  // being dialed; beside a connection that is silent
-    std::unique_ptr<Stream> connection;     // null: none for now
-    size_t path = 0;                        // of the connection
-    uint64_t connections = 0;               // so far
+    size_t turn = 0;                     // of the paths: 0 is the stream's own
+    std::unique_ptr<wire::Link> link;    // being dialed; beside a connection that is silent
+    std::unique_ptr<Stream> connection;  // null: none for now
+    size_t path = 0;                     // of the connection
+    uint64_t connections = 0;            // so far
     bool is_ready = false;   // the connection is the first, or the peer has said what it has
     bool has_ended = false;  // the peer has, in order
     int attempts = 0;        // to connect, in a row, that brought nothing
     int unanswered = 0;      // of those: came to the peer's host, and no further
     /// Since when there has been no descriptor to connect with, here or there.
-    std::optional<bootstrap::EventLoop::Clock::time_point> short_since{};
-    bootstrap::EventLoop::Id retry = 0;
+    std::optional<wire::EventLoop::Clock::time_point> short_since{};
+    wire::EventLoop::Id retry = 0;
     uint64_t acknowledged = 0;        // parts that the peer has
     std::deque<Part> unacknowledged;  // those that follow; their slots stay as they are
     size_t on_way = 0;                // bytes of those
@@ -114,10 +114,10 @@ class Outbound final : private bootstrap::Link::Owner, private Stream::Owner {
   void try_own_rail(Flow& flow);
   void ask();
   void connection_lost();
-  Flow& flow_of(const bootstrap::Link& link);
-  void link_opened(bootstrap::Link& link) override;
-  void link_frame(bootstrap::Link&, std::span<const std::byte>) override {}
-  void link_ended(bootstrap::Link& link, bootstrap::Link::End end, Status reason) override;
+  Flow& flow_of(const wire::Link& link);
+  void link_opened(wire::Link& link) override;
+  void link_frame(wire::Link&, std::span<const std::byte>) override {}
+  void link_ended(wire::Link& link, wire::Link::End end, Status reason) override;
   Status stream_frame(Stream& stream, const Frame& frame) override;
   std::byte* stream_place(const Frame&) override { return nullptr; }  // it receives no parts
   void stream_arrived(Stream&, const Frame&) override {}
@@ -126,11 +126,11 @@ class Outbound final : private bootstrap::Link::Owner, private Stream::Owner {
   Status take_credit(const Frame& frame);
   Status take_acknowledgement(Flow& flow, const Frame& frame);
 
-  bootstrap::EventLoop& loop_;
+  wire::EventLoop& loop_;
   const Options options_;
   Paths paths_;
   std::vector<std::string> tried_;  // by path: how the last attempt ended
-  bootstrap::EventLoop::Clock::time_point dialed_at_{};
+  wire::EventLoop::Clock::time_point dialed_at_{};
   bool has_met_ = false;  // some connection came about, once
   bool is_dialed_ = false;
   bool is_finishing_ = false;
@@ -146,9 +146,9 @@ class Outbound final : private bootstrap::Link::Owner, private Stream::Owner {
   std::pair<int64_t, uint64_t> told_{-1, 0};
   bool has_moved_ = false;
   bool has_sent_ = false;  // since the last look
-  bootstrap::EventLoop::Id watch_ = 0;
+  wire::EventLoop::Id watch_ = 0;
   uint32_t hungry_looks_ = 0;  // in a row at which kernels waited for credit
-  bootstrap::EventLoop::Id hunger_ = 0;
+  wire::EventLoop::Id hunger_ = 0;
   bool has_asked_ = false;          // since something was sent
   bool keeps_credit_back_ = false;  // the peer, until it is asked for
 };

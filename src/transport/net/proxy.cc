@@ -13,8 +13,8 @@
 
 namespace niccolite::transport::net {
 
-using bootstrap::Link;
 using std::chrono::seconds;
+using wire::Link;
 
 namespace {
 
@@ -103,9 +103,9 @@ Proxy::Proxy(Options options)
 Status Proxy::listen() {
   for (const Interface& rail : rails_.interfaces) {
     Socket listener = TRY(Socket::listen(rail.address));
-    acceptors_.push_back(TRY(bootstrap::Acceptor::create(
-        receiver().loop(), std::move(listener), link_,
-        [this](std::unique_ptr<Link> link) { welcome(std::move(link)); })));
+    acceptors_.push_back(TRY(
+        wire::Acceptor::create(receiver().loop(), std::move(listener), link_,
+                               [this](std::unique_ptr<Link> link) { welcome(std::move(link)); })));
     acceptors_.back()->turn_away_when_short();
     addresses_.push_back(acceptors_.back()->address());
   }

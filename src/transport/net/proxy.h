@@ -11,7 +11,7 @@
 // One thread (engine.h) carries both directions; of GPUs two do, as long as the process has cores
 // to spare.
 //
-// Only who knows the group's secret gets past the handshake of a stream (bootstrap/link.h).
+// Only who knows the group's secret gets past the handshake of a stream (wire/link.h).
 // Thread safety: any thread; open() and reach() do not wait.
 #pragma once
 
@@ -24,7 +24,6 @@
 #include <mutex>
 
 #include "base/thread_annotations.h"
-#include "bootstrap/acceptor.h"
 #include "bootstrap/member.h"
 #include "transport/farewell.h"
 #include "transport/net/engine.h"
@@ -35,6 +34,7 @@
 #include "transport/net/pulse.h"
 #include "transport/net/rails.h"
 #include "transport/observer.h"
+#include "wire/acceptor.h"
 
 namespace niccolite::transport::net {
 
@@ -94,7 +94,7 @@ class Proxy {
   Status listen();
   Pulse& pulse(int peer) EXCLUDES(pulses_mutex_);
   Engine& receiver() { return receiving_ == nullptr ? *sending_ : *receiving_; }
-  void welcome(std::unique_ptr<bootstrap::Link> link);
+  void welcome(std::unique_ptr<wire::Link> link);
   Outbound& outbound(int peer);
   Inbound& inbound(int peer);
   // What a peer's two directions have for each other (frame.h).
@@ -118,7 +118,7 @@ class Proxy {
   const Options options_;
   const Rails rails_;
   const pid_t process_;
-  const bootstrap::Link::Options link_;
+  const wire::Link::Options link_;
   std::mutex pulses_mutex_;
   // By peer; they stay where they are, for what follows.
   std::map<int, std::unique_ptr<Pulse>> pulses_ GUARDED_BY(pulses_mutex_);
@@ -143,7 +143,7 @@ class Proxy {
   bool is_finishing_ = false;
 
   // The receiver's.
-  std::vector<std::unique_ptr<bootstrap::Acceptor>> acceptors_;  // by rail
+  std::vector<std::unique_ptr<wire::Acceptor>> acceptors_;  // by rail
   std::map<int, std::unique_ptr<Inbound>> inbound_;
 };
 

@@ -5,20 +5,20 @@
 
 #include <algorithm>
 
-#include "bootstrap/event_loop.h"
 #include "executor/protocol/ll.h"
 #include "executor/protocol/relay.h"
 #include "executor/protocol/user_memory.h"
 #include "transport/net/end_memory.h"
 #include "transport/net/frame.h"
 #include "transport/observer.h"
+#include "wire/event_loop.h"
 
 namespace niccolite::transport::net {
 
 /// Whether an end's proxy reaches the memory of this rank's user.
 struct UserMemoryOptions {
-  bootstrap::EventLoop* loop = nullptr;  // of its thread; null: it does not
-  uint64_t least_bytes = 1;              // UserMemory's
+  wire::EventLoop* loop = nullptr;  // of its thread; null: it does not
+  uint64_t least_bytes = 1;         // UserMemory's
 };
 
 class ProxyEnd : public executor::relay::UserMemory {
@@ -73,8 +73,8 @@ class ProxyEnd : public executor::relay::UserMemory {
 
   const Key key_;
   const EndShare share_;
-  const executor::FifoShape shape_;   // of the share
-  bootstrap::EventLoop* const loop_;  // null: the user's memory is not reached
+  const executor::FifoShape shape_;  // of the share
+  wire::EventLoop* const loop_;      // null: the user's memory is not reached
   Observer* observer_ = nullptr;
 
  private:

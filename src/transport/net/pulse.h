@@ -10,14 +10,14 @@
 #include <string>
 
 #include "base/thread_annotations.h"
-#include "bootstrap/event_loop.h"
 #include "transport/network_state.h"
+#include "wire/event_loop.h"
 
 namespace niccolite::transport::net {
 
 class Pulse {
  public:
-  using Clock = bootstrap::EventLoop::Clock;
+  using Clock = wire::EventLoop::Clock;
 
   /// So much is on its way, and nothing of it has been acknowledged since then, or a question has
   /// not been answered; none: nothing is.

@@ -12,8 +12,8 @@ constexpr int kTurns = 16;  // of receiving, before other streams have theirs
 
 }  // namespace
 
-Result<std::unique_ptr<Stream>> Stream::create(bootstrap::EventLoop& loop,
-                                               bootstrap::Link::Stream from, Owner& owner) {
+Result<std::unique_ptr<Stream>> Stream::create(wire::EventLoop& loop, wire::Link::Stream from,
+                                               Owner& owner) {
   std::unique_ptr<Stream> stream(new Stream(loop, std::move(from), owner));
   stream->watch_ =
       TRY(loop.watch_shared(stream->socket_.fd(), EPOLLIN,
@@ -121,7 +121,7 @@ Status Stream::receive() {
     }
     if (got.bytes == 0) return {};
     if (heard_ != nullptr)  // relaxed: a time, which publishes nothing
-      heard_->store(bootstrap::EventLoop::Clock::now().time_since_epoch().count(),
+      heard_->store(wire::EventLoop::Clock::now().time_since_epoch().count(),
                     std::memory_order_relaxed);
     const size_t in_place = std::min(missing_, got.bytes);
     staged_ += got.bytes - in_place;

@@ -8,8 +8,8 @@
 #include <deque>
 #include <memory>
 
-#include "bootstrap/link.h"
 #include "transport/net/outgoing.h"
+#include "wire/link.h"
 
 namespace niccolite::transport::net {
 
@@ -39,13 +39,13 @@ class Stream {
     ~Owner() = default;
   };
 
-  static Result<std::unique_ptr<Stream>> create(bootstrap::EventLoop& loop,
-                                                bootstrap::Link::Stream from, Owner& owner);
+  static Result<std::unique_ptr<Stream>> create(wire::EventLoop& loop, wire::Link::Stream from,
+                                                Owner& owner);
   ~Stream() { drop(); }
   Stream(const Stream&) = delete;
 
   /// Told when bytes come, in ticks of EventLoop::Clock; outlives the stream.
-  void set_pulse(std::atomic<bootstrap::EventLoop::Clock::rep>& heard) { heard_ = &heard; }
+  void set_pulse(std::atomic<wire::EventLoop::Clock::rep>& heard) { heard_ = &heard; }
   Result<Address> local_address() const { return socket_.local_address(); }
   /// The owner's name for it; -1: none yet.
   int label() const { return label_; }
@@ -67,7 +67,7 @@ class Stream {
   static constexpr size_t kMostQueued = 512 << 10;
   static constexpr size_t kStaged = 4 << 10;
 
-  Stream(bootstrap::EventLoop& loop, bootstrap::Link::Stream from, Owner& owner)
+  Stream(wire::EventLoop& loop, wire::Link::Stream from, Owner& owner)
       : loop_(loop),
         socket_(std::move(from.socket)),
         preface_(std::move(from.unsent)),
@@ -82,13 +82,13 @@ class Stream {
   void update_watch(bool is_blocked);
   void end(End how, Status why);
 
-  bootstrap::EventLoop& loop_;
+  wire::EventLoop& loop_;
   Socket socket_;
   Bytes preface_;  // the end of the handshake, before all frames
   Owner& owner_;
-  bootstrap::EventLoop::Id watch_ = 0;
+  wire::EventLoop::Id watch_ = 0;
   int label_ = -1;
-  std::atomic<bootstrap::EventLoop::Clock::rep>* heard_ = nullptr;
+  std::atomic<wire::EventLoop::Clock::rep>* heard_ = nullptr;
   bool is_refused_ = false;  // the failure under way is the owner's
   bool is_blocked_ = false;  // the kernel takes no more for now
   bool is_finishing_ = false;

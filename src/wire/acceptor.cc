@@ -1,4 +1,4 @@
-#include "bootstrap/acceptor.h"
+#include "wire/acceptor.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -6,7 +6,7 @@
 
 #include "base/log.h"
 
-namespace niccolite::bootstrap {
+namespace niccolite::wire {
 namespace {
 
 constexpr size_t kMaxStrangers = 512;
@@ -127,4 +127,4 @@ void Acceptor::log_refusal(const Address& peer, const Status& reason) {
       refusals_ == kMaxLoggedRefusals ? " (further refusals are not logged)" : "");
 }
 
-}  // namespace niccolite::bootstrap
+}  // namespace niccolite::wire

@@ -1,4 +1,4 @@
-#include "bootstrap/link.h"
+#include "wire/link.h"
 
 #include <sys/epoll.h>
 
@@ -10,7 +10,7 @@
 #include "base/interfaces.h"
 #include "base/parameters.h"
 
-namespace niccolite::bootstrap {
+namespace niccolite::wire {
 namespace {
 constexpr size_t kReadBytes =
     64u << 10;  // per turn, so that one busy link does not starve the others
@@ -382,4 +382,4 @@ void Link::end(Status reason) {
   owner_->link_ended(*this, end, std::move(reason));
 }
 
-}  // namespace niccolite::bootstrap
+}  // namespace niccolite::wire

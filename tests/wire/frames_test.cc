@@ -1,8 +1,11 @@
-#include "bootstrap/frames.h"
+#include "wire/frames.h"
 
-#include "ranks.h"
+#include "tests/bootstrap/ranks.h"
 
-namespace niccolite::bootstrap {
+namespace niccolite::wire {
+
+using bootstrap::to_bytes;
+using bootstrap::to_text;
 namespace {
 
 using testing::HasSubstr;
@@ -77,4 +80,4 @@ TEST(Frames, AreRefusedByLengthBeforeTheyArrive) {
 }
 
 }  // namespace
-}  // namespace niccolite::bootstrap
+}  // namespace niccolite::wire

@@ -24,7 +24,7 @@
 
 struct epoll_event;
 
-namespace niccolite::bootstrap {
+namespace niccolite::wire {
 
 class EventLoop {
  public:
@@ -145,4 +145,4 @@ class EventLoop {
   std::map<Id, Clock::time_point> timer_times_;
 };
 
-}  // namespace niccolite::bootstrap
+}  // namespace niccolite::wire

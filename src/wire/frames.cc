@@ -1,6 +1,6 @@
-#include "bootstrap/frames.h"
+#include "wire/frames.h"
 
-namespace niccolite::bootstrap {
+namespace niccolite::wire {
 namespace {
 constexpr size_t kLengthBytes = 4;
 }
@@ -37,4 +37,4 @@ Result<std::optional<std::span<const std::byte>>> FrameOpener::next() {
   return Payload(left.subspan(kLengthBytes, length));
 }
 
-}  // namespace niccolite::bootstrap
+}  // namespace niccolite::wire

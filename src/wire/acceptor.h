@@ -9,9 +9,9 @@
 #include <list>
 #include <memory>
 
-#include "bootstrap/link.h"
+#include "wire/link.h"
 
-namespace niccolite::bootstrap {
+namespace niccolite::wire {
 
 class Acceptor final : private Link::Owner {
  public:
@@ -58,4 +58,4 @@ class Acceptor final : private Link::Owner {
   EventLoop::Clock::time_point short_since_{}, short_until_{};  // of descriptors
 };
 
-}  // namespace niccolite::bootstrap
+}  // namespace niccolite::wire

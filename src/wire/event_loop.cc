@@ -1,4 +1,4 @@
-#include "bootstrap/event_loop.h"
+#include "wire/event_loop.h"
 
 #include <sched.h>
 #include <sys/eventfd.h>
@@ -12,7 +12,7 @@
 
 #include "base/epoll.h"
 
-namespace niccolite::bootstrap {
+namespace niccolite::wire {
 
 Result<std::unique_ptr<EventLoop>> EventLoop::create() {
   Fd epoll(epoll_create1(EPOLL_CLOEXEC));
@@ -214,4 +214,4 @@ void EventLoop::run_timers() {
   }
 }
 
-}  // namespace niccolite::bootstrap
+}  // namespace niccolite::wire

@@ -11,7 +11,7 @@
 #include "base/status.h"
 #include "base/wire.h"
 
-namespace niccolite::bootstrap {
+namespace niccolite::wire {
 
 /// The longest payload: the contributions of 2,000 ranks of one process at their longest.
 inline constexpr size_t kMaxFrame = 128u << 20;
@@ -45,4 +45,4 @@ class FrameOpener {
   size_t start_ = 0;  // of the first byte not yet returned
 };
 
-}  // namespace niccolite::bootstrap
+}  // namespace niccolite::wire

@@ -1,5 +1,5 @@
 // One link by itself: what a peer has said is heard, however its connection ends.
-#include "bootstrap/link.h"
+#include "wire/link.h"
 
 #include <gtest/gtest.h>
 #include <netinet/tcp.h>
@@ -11,10 +11,12 @@
 #include <vector>
 
 #include "base/parameters.h"
-#include "idler.h"
-#include "loops.h"
+#include "tests/bootstrap/idler.h"
+#include "tests/wire/loops.h"
 
-namespace niccolite::bootstrap {
+namespace niccolite::wire {
+
+using bootstrap::Idler;
 namespace {
 
 std::span<const std::byte> bytes_of(const std::string& text) {
@@ -136,4 +138,4 @@ TEST(Link, HandsOnASocketThatTheSystemEndsWhenItIsSilent) {
 }
 
 }  // namespace
-}  // namespace niccolite::bootstrap
+}  // namespace niccolite::wire

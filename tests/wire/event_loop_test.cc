@@ -1,8 +1,8 @@
-#include "bootstrap/event_loop.h"
+#include "wire/event_loop.h"
 
 #include <gtest/gtest.h>
 
-namespace niccolite::bootstrap {
+namespace niccolite::wire {
 namespace {
 
 struct PostsAtItsEnd {
@@ -25,4 +25,4 @@ TEST(EventLoop, EndsWithATaskWhoseEndPostsAnother) {
 }
 
 }  // namespace
-}  // namespace niccolite::bootstrap
+}  // namespace niccolite::wire

@@ -12,11 +12,11 @@
 
 #include "base/authentication.h"
 #include "base/socket.h"
-#include "bootstrap/event_loop.h"
-#include "bootstrap/frames.h"
 #include "bootstrap/messages.h"
+#include "wire/event_loop.h"
+#include "wire/frames.h"
 
-namespace niccolite::bootstrap {
+namespace niccolite::wire {
 
 inline Address any_loopback_port() { return Address::parse("127.0.0.1:1").value().with_port(0); }
 
@@ -156,4 +156,4 @@ inline Socket connect_to_listener(const Address& address) {
   return socket;
 }
 
-}  // namespace niccolite::bootstrap
+}  // namespace niccolite::wire

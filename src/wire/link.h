@@ -20,10 +20,10 @@
 #include "base/authentication.h"
 #include "base/process.h"
 #include "base/socket.h"
-#include "bootstrap/event_loop.h"
-#include "bootstrap/frames.h"
+#include "wire/event_loop.h"
+#include "wire/frames.h"
 
-namespace niccolite::bootstrap {
+namespace niccolite::wire {
 
 /// How the reason begins of an open link that has ended without a word of the peer's.
 inline constexpr std::string_view kSilence = "nothing has come from it";
@@ -168,4 +168,4 @@ class Link {
   std::optional<FrameOpener> opener_;
 };
 
-}  // namespace niccolite::bootstrap
+}  // namespace niccolite::wire
