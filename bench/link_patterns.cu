@@ -18,7 +18,7 @@
 #include <cstdlib>
 #include <vector>
 
-#include "executor/cuda/ptx.cuh"
+#include "executor/cuda/ptx/ptx.cuh"
 
 namespace ptx = niccolite::executor::cuda::ptx;
 

@@ -12,7 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "executor/cuda/ptx.cuh"
+#include "executor/cuda/ptx/ptx.cuh"
 
 namespace ptx = niccolite::executor::cuda::ptx;
 

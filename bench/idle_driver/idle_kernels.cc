@@ -1,8 +1,8 @@
 // The kernels of a library that launches nothing: their names alone are there, and
-// bench/idle_driver takes anything for their code. Stands in for executor/cuda/absent.cc.
+// bench/idle_driver takes anything for their code. Stands in for executor/cuda/launch/absent.cc.
 #include <array>
 
-#include "executor/cuda/fatbins.h"
+#include "executor/cuda/launch/fatbins.h"
 
 namespace niccolite::executor::cuda {
 

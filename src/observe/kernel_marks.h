@@ -1,6 +1,7 @@
 // KernelMarks: where the kernels of a communicator on a real GPU say what they have begun and ended
-// (executor/cuda/progress.cuh), in page-locked memory of the host. Kernels store there and read
-// nothing, the host reads whenever somebody wants to know. Host and device include the layout.
+// (executor/cuda/interpreter/progress.cuh), in page-locked memory of the host. Kernels store there
+// and read nothing, the host reads whenever somebody wants to know. Host and device include the
+// layout.
 //
 //   newest   [kMarkedCtas] KernelStamp    the last thing that each CTA number has begun or ended
 //   spans    [kMarkedLaunches][columns] KernelSpan    by launch modulo kMarkedLaunches and by CTA

@@ -1,7 +1,7 @@
 #include "operations/launcher.h"
 
-#include "executor/cuda/kernels.h"
-#include "executor/cuda/prepared_launch.h"
+#include "executor/cuda/launch/kernels.h"
+#include "executor/cuda/launch/prepared_launch.h"
 #include "executor/host/kernel.h"
 
 namespace niccolite::operations {

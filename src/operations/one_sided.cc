@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "executor/cuda/one_sided.h"
+#include "executor/cuda/patterns/one_sided.h"
 #include "executor/host/one_sided.h"
 
 namespace niccolite::operations {

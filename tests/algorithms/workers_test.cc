@@ -68,7 +68,7 @@ TEST(Workers, EachHoldOneInstructionOfTheAlgorithmByPhase) {
   }
 }
 
-/// A worker has a warp at least (executor/cuda/launch_args.h).
+/// A worker has a warp at least (executor/cuda/launch/launch_args.h).
 TEST(Workers, AreNoMoreThanACtaHasWarps) {
   constexpr size_t kWarps = 16;
   for (const Algorithm* algorithm : with_workers()) {

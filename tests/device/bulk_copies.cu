@@ -1,5 +1,5 @@
 // Compiled by bulk_copies.cmake for an architecture without bulk copies, and for one with them.
-#include "executor/cuda/ptx.cuh"
+#include "executor/cuda/ptx/ptx.cuh"
 
 namespace niccolite::executor::cuda {
 

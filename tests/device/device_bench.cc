@@ -13,7 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "algorithms/registry.h"
-#include "executor/cuda/kernels.h"
+#include "executor/cuda/launch/kernels.h"
 #include "gpu/cuda/open.h"
 #include "tests/device/gpu_ranks.h"
 #include "tests/device/instruction_costs.h"

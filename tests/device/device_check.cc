@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "algorithms/registry.h"
-#include "executor/cuda/kernels.h"
+#include "executor/cuda/launch/kernels.h"
 #include "gpu/cuda/open.h"
 #include "lowering/routes.h"
 #include "tests/device/checker.h"

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "algorithms/registry.h"
-#include "executor/cuda/launch_header.h"
+#include "executor/cuda/launch/launch_header.h"
 #include "tests/device/emulated_gpu.h"
 #include "tests/executor/host/cluster.h"
 

@@ -58,7 +58,7 @@ TEST_P(EmulatedDirectPut, TakesNoSlots) {
   }
 }
 
-// Enough for the CTAs to share (executor/cuda/tiles.cuh).
+// Enough for the CTAs to share (executor/cuda/pipeline/tiles.cuh).
 constexpr FifoShape kLarge{.channels = 3, .depth = 2, .slot_bytes = 32768};
 
 // The end is not a whole vec16, and units are those of a channel, or are not.

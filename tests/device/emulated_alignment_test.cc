@@ -1,6 +1,6 @@
 // Buffers that begin at every byte of 16, and end at every one: what a warp accesses as rows
-// (executor/cuda/rows.cuh), by the protocols that do, against the reference of the host executor's
-// tests, which sees every byte beside what is written.
+// (executor/cuda/interpreter/rows.cuh), by the protocols that do, against the reference of the host
+// executor's tests, which sees every byte beside what is written.
 #include <gtest/gtest.h>
 
 #include <memory>

@@ -11,7 +11,7 @@
 #include "algorithms/point_to_point.h"
 #include "algorithms/registry.h"
 #include "algorithms/workers.h"
-#include "executor/cuda/launch_header.h"
+#include "executor/cuda/launch/launch_header.h"
 #include "executor/report.h"
 #include "tests/device/emulated_gpu.h"
 #include "tests/executor/host/cluster.h"

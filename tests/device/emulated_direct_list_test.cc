@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <deque>
 
-#include "executor/cuda/launch_header.h"
+#include "executor/cuda/launch/launch_header.h"
 #include "tests/device/emulated_gpu.h"
 #include "tests/executor/host/lists.h"
 

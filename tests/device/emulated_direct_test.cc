@@ -1,5 +1,6 @@
-// The kernels for operations of one step (executor/cuda/direct.cuh) on the emulated GPU: which
-// programs they take, and that they leave behind what the interpreter does: data, counters, flags.
+// The kernels for operations of one step (executor/cuda/patterns/direct.cuh) on the emulated GPU:
+// which programs they take, and that they leave behind what the interpreter does: data, counters,
+// flags.
 #include <gtest/gtest.h>
 
 #include <cstring>

@@ -4,7 +4,7 @@
 #include <functional>
 #include <span>
 
-#include "executor/cuda/kernel_launch.h"
+#include "executor/cuda/launch/kernel_launch.h"
 
 namespace niccolite::emulation {
 

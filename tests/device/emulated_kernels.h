@@ -8,10 +8,10 @@
 // Before the kernels: replaces ptx.cuh.
 #include "tests/device/emulated_ptx.h"
 //
-#include "executor/cuda/direct_kernels.cuh"
-#include "executor/cuda/kernel.cuh"
-#include "executor/cuda/phase_kernel.cuh"
-#include "executor/cuda/progress.cuh"
+#include "executor/cuda/interpreter/kernel.cuh"
+#include "executor/cuda/interpreter/progress.cuh"
+#include "executor/cuda/patterns/direct_kernels.cuh"
+#include "executor/cuda/patterns/phase_kernel.cuh"
 #include "tests/device/emulated_gpu.h"
 
 namespace niccolite::emulation {

@@ -1,5 +1,5 @@
-// The phase kernels (executor/cuda/phase_kernel.cuh) on the emulated GPU: which programs they take,
-// and that they leave behind what the interpreter does.
+// The phase kernels (executor/cuda/patterns/phase_kernel.cuh) on the emulated GPU: which programs
+// they take, and that they leave behind what the interpreter does.
 #include <gtest/gtest.h>
 
 #include "algorithms/registry.h"

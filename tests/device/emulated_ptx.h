@@ -1,6 +1,7 @@
 // A GPU for the kernels' source on a CPU, one fiber per GPU thread: included before
-// executor/cuda/kernel.cuh, it stands in for ptx.cuh. Finds errors of logic (a wrong address, flag,
-// step, barrier, reduction order, a deadlock), not of memory order: fibers run one at a time.
+// executor/cuda/interpreter/kernel.cuh, it stands in for ptx.cuh. Finds errors of logic (a wrong
+// address, flag, step, barrier, reduction order, a deadlock), not of memory order: fibers run one
+// at a time.
 //
 // The threads of a warp do not run in step here. What kernels may count on is only that accesses of
 // up to 16 bytes are whole, and that eight neighbours who access the parts of one LL128 line do so
@@ -18,7 +19,7 @@
 #include <cstring>
 #include <utility>
 
-#include "executor/cuda/device_types.h"
+#include "executor/cuda/interpreter/device_types.h"
 
 // What kernels have inlined for the sake of registers, they share here: a quarter of the time to
 // compile it.

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "executor/cuda/prepared_launch.h"
+#include "executor/cuda/launch/prepared_launch.h"
 #include "gpu/machine.h"
 #include "tests/device/operation.h"
 

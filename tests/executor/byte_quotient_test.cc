@@ -1,4 +1,4 @@
-#include "executor/cuda/byte_quotient.h"
+#include "executor/cuda/interpreter/byte_quotient.h"
 
 #include <gtest/gtest.h>
 

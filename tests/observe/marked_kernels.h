@@ -1,5 +1,5 @@
 // MarkedKernels: the marks of a communicator's kernels, stored by hand as kernels store them
-// (executor/cuda/progress.cuh).
+// (executor/cuda/interpreter/progress.cuh).
 #pragma once
 
 #include <vector>

@@ -1,6 +1,7 @@
 // ListWorker: one channel of a list over buffers that all ranks reach (executor/list_access.h), as
 // a resumable state machine. What it does, and in which order, is what a CTA of a GPU does
-// (executor/cuda/direct_list.cuh), over the same words, so that either can be the other's peer:
+// (executor/cuda/patterns/direct_list.cuh), over the same words, so that either can be the other's
+// peer:
 //
 //   Credit      until the slots of round 0 are free; then tells all peers where the own buffers
 //               are, and advertises them

@@ -1,8 +1,0 @@
-// The fatbins of a build without nvcc.
-#include "executor/cuda/fatbins.h"
-
-namespace niccolite::executor::cuda {
-
-std::span<const Fatbin> fatbins() { return {}; }
-
-}  // namespace niccolite::executor::cuda

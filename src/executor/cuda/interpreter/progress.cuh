@@ -1,0 +1,44 @@
+// What a kernel says of itself to whoever looks after the communicator: which launch its CTAs have
+// begun and ended, and when (observe/kernel_marks.h). Stores that nobody waits for; without marks
+// in the header, one look at a parameter.
+#pragma once
+
+#include "executor/cuda/launch/launch_args.h"
+#include "executor/cuda/ptx/ptx.cuh"
+
+namespace niccolite::executor::cuda {
+
+/// By one thread.
+__device__ __forceinline__ void store_mark(const LaunchHeader& header, bool has_ended) {
+  const uint32_t cta = ptx::cta_anew();
+  if (cta >= observe::kMarkedCtas) return;
+  const uint64_t time = ptx::global_time();
+  // Relaxed: the stamps are all that the host reads. Those of one CTA are in the order of the
+  // kernel's stores to one address, and launches in that of their stream.
+  ptx::store_words(reinterpret_cast<std::byte*>(header.newest + cta),
+                   {header.launch << 1 | (has_ended ? 1 : 0), time});
+  if (cta >= header.marked_ctas) return;
+  observe::KernelSpan& span = header.spans[cta];
+  ptx::store_words(reinterpret_cast<std::byte*>(has_ended ? &span.end : &span.begin),
+                   {header.launch, time});
+}
+
+/// By all threads, first. The last thread of a small operation has the least to do.
+__device__ __forceinline__ void mark_begin(const LaunchHeader& header) {
+  if (header.newest == nullptr) return;
+  if (ptx::is_last_thread_anew()) store_mark(header, /*has_ended=*/false);
+}
+
+/// By all threads, when they are done.
+__device__ __forceinline__ void mark_end(const LaunchHeader& header) {
+  if (header.newest == nullptr) return;
+  ptx::barrier_warp();
+  ptx::barrier_cta();
+  if (!ptx::is_last_thread_anew()) return;
+  // By an address that the compiler does not know to be the same: what it has read at the begin is
+  // not kept until the end, for which the largest kernels have no register.
+  const uint64_t address = ptx::opaque(reinterpret_cast<uint64_t>(&header));
+  store_mark(*reinterpret_cast<const LaunchHeader*>(address), /*has_ended=*/true);
+}
+
+}  // namespace niccolite::executor::cuda

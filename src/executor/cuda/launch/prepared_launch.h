@@ -1,0 +1,76 @@
+// PreparedLaunch: a Launch compiled for one device, to be queued again and again. Queuing it is one
+// driver call and allocates nothing; only the user's buffers may change in between.
+// Thread safety: one thread at a time. The PreparedLaunch must live until what it has queued is
+// done, but for graphs; the connections, buffers and control words that the Launch names likewise,
+// in a graph as long as the graph; the program is copied.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "executor/buffer_needs.h"
+#include "executor/cuda/launch/device_params.h"
+#include "executor/cuda/launch/kernel_launch.h"
+#include "executor/protocol/relay.h"
+#include "gpu/cuda/machine.h"
+#include "gpu/machine.h"
+
+namespace niccolite::executor::cuda {
+
+class PreparedLaunch {
+ public:
+  /// `machine` is a CUDA machine; the kernels are loaded into `device` (kernels.h: load()).
+  /// Errors: those of prepare() and of find_kernel(); CudaError for want of memory when the program
+  /// is too large for the parameters.
+  static Result<PreparedLaunch> create(gpu::Machine& machine, int device, const Launch& launch);
+
+  /// Other buffers for the launches to come: those of all works of the program. Errors:
+  /// BufferNeeds::check(); the launches to come then have those that were set before.
+  Status set_buffers(std::span<const Buffers> buffers);
+  /// Queues the operation on `stream` of the device, which may be capturing.
+  /// `begun`: an event's handle, recorded when all its CTAs have begun; null: none. Not where the
+  /// stream captures.
+  /// `number`: Launch::number. `beside_last`: may begin before what is queued last on the stream
+  /// has ended, if that is a kernel of another PreparedLaunch with other connections.
+  Status launch(gpu::StreamHandle stream, void* begun = nullptr, uint64_t number = 0,
+                bool beside_last = false);
+  /// Does it have device memory, which must not end before the work does?
+  bool has_memory() const {
+    return version_.params != nullptr || threads_version_.params != nullptr ||
+           slots_version_.params != nullptr;
+  }
+
+ private:
+  /// What is queued.
+  struct Version {
+    std::unique_ptr<KernelLaunch> kernel;
+    gpu::cuda::CuFunction function = nullptr;
+    DeviceParams params;  // null when the program fits into the parameters
+  };
+
+  PreparedLaunch() = default;
+  Result<Version> create_version(const Launch& launch, Staging staging,
+                                 Expected expected = Expected::Direct);
+  /// The version that suits the buffers, which knows which of them peers can see.
+  Version& choose_version();
+  void find_advertisements(KernelLaunch& kernel);
+  Status keep_in_graph(const DeviceParams& params, gpu::StreamHandle stream);
+
+  gpu::cuda::CudaMachine* machine_ = nullptr;
+  int device_ = -1;
+  BufferNeeds needs_;
+  observe::KernelMarks marks_;
+  gpu::cuda::CuContext context_ = nullptr;
+  bool has_sync_domains_ = false;
+  bool may_run_beside_ = false;      // dependent_launch.cuh
+  uint32_t most_shared_ = 0;         // bytes of shared memory that a CTA may have
+  std::vector<relay::Bell*> bells_;  // of proxies that have to carry what the kernel sends
+  std::vector<Buffers> buffers_;     // of the last set_buffers()
+  Version version_;
+  Version threads_version_;  // when version_ only moves bytes and has staged copies: for buffers
+                             // that do not suit those
+  Version slots_version_;    // when version_ reduces and may go direct: for buffers that cannot
+};
+
+}  // namespace niccolite::executor::cuda

@@ -1,0 +1,44 @@
+// What serves each worker of a program in a CTA: a pipeline of stages (pipeline.cuh), or the
+// threads of as many warps as there are. lowering::plan_workers() decides; here stands what it is
+// told of a launch, and what kernels are told of its plan. Pure functions.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "executor/cuda/launch/launch_args.h"
+#include "executor/launch.h"
+
+namespace niccolite::executor::cuda {
+
+/// Bytes that the blocks of an aligned buffer are aligned to, at most 16; the same for all ranks,
+/// also for those whose buffers have one block and no stride.
+uint8_t stride_width(const Launch& launch, size_t work);
+
+/// The warps that a worker which bulk copies serve has at most: that of the thread that drives
+/// them, and those that shift what it moves where source and target are not aligned alike
+/// (stage_shift.cuh).
+inline constexpr uint32_t kWarpsOfPassingOn = 2;
+inline constexpr uint32_t kWarpsOfCopyWithin = 4;
+inline constexpr uint32_t kWarpsOfShiftedCopyWithin = 5;
+inline constexpr uint32_t kWarpsOfSend = 8;
+
+/// How a CTA shares out its warps and its shared memory. Both layouts move data either way: in each
+/// operation peers say whether their buffers are reached (protocol/advertisement.h). A rank expects
+/// its peers' buffers to be reached if its own are.
+enum class Expected : uint8_t {
+  Direct,  // stages and warps are for the worker that reduces exposed inputs; the others only wait
+  Slots,   // stages are for the workers that copy to slots and from slots
+};
+
+/// By worker.
+struct WorkerMovers {
+  std::vector<uint8_t> forms;        // WorkerForm: several
+  std::vector<uint32_t> most_warps;  // kMaxWarps: as many as there are
+};
+
+/// `flags`: the header's. `reduces`: the kernel does (KernelId).
+WorkerMovers choose_worker_movers(const Launch& launch, uint32_t flags, bool reduces,
+                                  Staging staging, Expected expected);
+
+}  // namespace niccolite::executor::cuda

@@ -1,0 +1,296 @@
+// The connections of a task of direct.cuh: where they stand, credit, and where a vec8's words
+// lie. Counters are those of the interpreter (protocol/fifo.h), so that the two may follow each
+// other on the same connections.
+//
+// Every thread loads the counters in its GPU's memory itself, which takes no barrier. Those in the
+// host's memory the task's first warp loads for all others, through shared memory: a
+// multiprocessor loads one word of the host's memory for one warp after the other, 16 of them in 17
+// us, one in 1.2 (docs/design/0065).
+#pragma once
+
+#include <type_traits>
+
+#include "executor/cuda/interpreter/ll_step.cuh"
+#include "executor/cuda/patterns/direct_args.h"
+
+namespace niccolite::executor::cuda {
+
+template <uint32_t kMostPeers, Counters kCounters = Counters::InGpu>
+class DirectConnections {
+  static constexpr bool kInHost = kCounters != Counters::InGpu;
+
+ public:
+  using Task = DirectTask<kMostPeers>;
+
+  __device__ __forceinline__ DirectConnections(const LaunchHeader& header, const Task& task,
+                                               const WorkerThreads& threads, uint32_t channel)
+      : header_(header), task_(task), threads_(threads), channel_(channel) {}
+
+  /// All loads at once, which nothing waits for before the last is on its way; then gives back the
+  /// slots that earlier operations read. Conditions instead of a loop's end: what reads parameters
+  /// peer by peer, between branches, pays their latency for each. `first_step`: Turn's.
+  __device__ __forceinline__ void start(uint32_t first_step = 0) {
+    uint32_t credit[kMostPeers] = {};
+    Counter sent[kMostPeers] = {};
+    Counter received[kMostPeers] = {};
+    if constexpr (kInHost) share_counters();
+#pragma unroll
+    for (uint32_t p = 0; p < kMostPeers; ++p) {
+      if (p >= task_.sends) continue;
+      if constexpr (kInHost) {
+        sent[p] = static_cast<Counter>(in_shared().sent[p]);
+        credit[p] = static_cast<uint32_t>(in_shared().credit[p]);
+        continue;
+      }
+      sent[p] = ptx::load<Counter>(step_at(task_.send[p].port));
+      // [credit] pairs with the receiver's [resume] and [consume]. Relaxed: the stores that depend
+      // on it are not made before its value is known.
+      credit[p] =
+          static_cast<uint32_t>(ptx::load_relaxed_system(&control_of(task_.send[p].port)->remote));
+    }
+#pragma unroll
+    for (uint32_t p = 0; p < kMostPeers; ++p) {
+      if (p >= task_.receives) continue;
+      if constexpr (kInHost) {
+        received[p] = static_cast<Counter>(in_shared().received[p]);
+        continue;
+      }
+      received[p] = ptx::load<Counter>(step_at(task_.receive[p].port));
+    }
+    static_assert(kKeepsCounters || !kInHost, "all threads have whole counters");
+    if (!kKeepsCounters && threads_.rank < task_.receives) {
+      received_ = ptx::load<uint64_t>(step_at(own_receive()));
+    }
+#pragma unroll
+    for (uint32_t p = 0; p < kMostPeers; ++p) {
+      send_step_[p] = static_cast<uint32_t>(sent[p]) + first_step;
+      receive_step_[p] = static_cast<uint32_t>(received[p]) + first_step;
+      // Opaque: the compiler would make an index of it, and memory of the arrays.
+      if (kKeepsCounters && p == ptx::opaque(threads_.rank)) {
+        sent_ = sent[p];
+        received_ = received[p];
+      }
+    }
+    if (threads_.rank < task_.receives) {
+      // [resume] before anything waits for the credit that the peers give in the same way. Relaxed:
+      // those reads were over when their kernel ended.
+      ptx::store_relaxed_system(&own_receive().remote_control[channel_].remote, received_);
+    }
+#pragma unroll
+    for (uint32_t p = 0; p < kMostPeers; ++p) {
+      if (p < task_.sends) add_credit(send_step_[p], credit[p]);
+    }
+  }
+
+  /// Does the task take turns on its connection? Those that do start together: before any of them
+  /// advances, all have started.
+  __device__ __forceinline__ bool takes_turns() const {
+    return kMayTakeTurns && (header_.flags & kTakesTurns) != 0;
+  }
+
+  /// All threads of the task, which have met since start(): over `rounds` from the counters on. The
+  /// steps of this operation stay what they are.
+  __device__ __forceinline__ void advance(uint32_t rounds) const {
+    const auto store = [&](const PortTask& port, uint64_t kept) {
+      if (kMayTakeTurns && (port.end & PortTask::kFollowed) != 0) return;
+      std::byte* step = step_at(port);
+      ptx::store<uint64_t>(step, (kKeepsCounters ? kept : ptx::load<uint64_t>(step)) + rounds);
+    };
+    if (threads_.rank < task_.sends) store(own_send(), sent_);
+    if (threads_.rank < task_.receives) store(own_receive(), received_);
+  }
+
+  /// Until all peers have room for the slots of `round`, of the call with `tag`; false: aborted.
+  /// What was loaded at the start is the credit of depth slots ago at least, and nearly always
+  /// enough.
+  __device__ __forceinline__ bool wait_for_credit(uint32_t round, const uint16_t& tag) {
+    return static_cast<int32_t>(round) < rounds_with_credit_ || wait_for_more_credit(round, tag);
+  }
+
+  /// OfProxies, all threads of the task, of which each has seen the credit for `round`: tells
+  /// proxies what is sent to them, beside the words. One thread for each peer.
+  __device__ __forceinline__ void note(uint32_t round, uint32_t bytes, uint16_t tag) const {
+    static_assert(kCounters == Counters::OfProxies);
+    if (threads_.rank >= task_.sends || (own_send().end & PortTask::kRelay) == 0) return;
+    note_words(header_.shape, own_send().remote_control + channel_,
+               find_send_step(threads_.rank) + round, bytes, tag);
+  }
+
+  /// Gives back the slots of `round`, which the calling thread and all others of the task have
+  /// read: they have met since. Only where there are more rounds than a FIFO has slots.
+  __device__ __forceinline__ void give_credit(uint32_t round, uint32_t rounds) const {
+    if (round + header_.shape.depth >= rounds || threads_.rank >= task_.receives) return;
+    // The counter of the operation's end, which advance() has stored by now.
+    const uint64_t end = ptx::load<uint64_t>(step_at(own_receive()));
+    // [consume] all threads have used the words they read before they came to the barrier. Relaxed:
+    // a store cannot pass a load whose value has been used.
+    ptx::store_relaxed_system(&own_receive().remote_control[channel_].remote,
+                              end - rounds + round + 1);
+  }
+
+  /// OfProxies, all threads of the task, after the last round: gives proxies back all slots, which
+  /// peers a round trip away would wait for (protocol/relay.h).
+  __device__ __forceinline__ void give_all_credit(uint32_t rounds, bool live) const {
+    static_assert(kCounters == Counters::OfProxies);
+    bool is_any_relayed = false;
+#pragma unroll
+    for (uint32_t p = 0; p < kMostPeers; ++p) {
+      if (p < task_.receives) {
+        is_any_relayed |= (task_.receive[p].port.end & PortTask::kRelay) != 0;
+      }
+    }
+    // The same for all threads. Messages that take turns are read in any order.
+    if (!is_any_relayed || takes_turns()) return;
+    threads_.barrier();
+    if (!live || threads_.rank >= task_.receives) return;
+    if ((own_receive().end & PortTask::kRelay) == 0) return;
+    // [consume], as in give_credit().
+    ptx::store_relaxed_system(&own_receive().remote_control[channel_].remote, received_ + rounds);
+  }
+
+  // ---- steps of round 0, their low halves. The peer is known when this is compiled, or else is
+  // looked for: an index would put the steps into memory.
+  __device__ __forceinline__ uint32_t send_step(uint32_t peer) const { return send_step_[peer]; }
+  __device__ __forceinline__ uint32_t receive_step(uint32_t peer) const {
+    return receive_step_[peer];
+  }
+  __device__ __forceinline__ uint32_t find_send_step(uint32_t peer) const {
+    return find(send_step_, peer);
+  }
+  __device__ __forceinline__ uint32_t find_receive_step(uint32_t peer) const {
+    return find(receive_step_, peer);
+  }
+
+  // ---- addresses
+
+  /// Where vec8 g lies in the slot of step 0, from the start of the slots. Opaque: the addresses
+  /// of all peers, computed ahead of a loop, take more registers than there are.
+  __device__ __forceinline__ uint64_t in_slots(uint32_t g) const {
+    return ptx::opaque(header_.shape.slot_offset(channel_, 0) + g * kVec8InSlot);
+  }
+  __device__ __forceinline__ std::byte* words_at(const PortTask& port, uint32_t step,
+                                                 uint64_t in_slots) const {
+    const uint32_t slot = step & (header_.shape.depth - 1);
+    return port.slots + (in_slots + uint64_t{slot} * header_.shape.slot_bytes);
+  }
+
+  __device__ __forceinline__ static uint32_t peer_of(const PortTask& port) {
+    return port.end & PortTask::kPeerMask;
+  }
+
+ private:
+  static constexpr int32_t kAllRounds = 0x7fffffff;
+  static constexpr bool kMayTakeTurns = kMostPeers == 1;  // messages
+  // The whole counters, from start() to advance(), where there are registers for them.
+  static constexpr bool kKeepsCounters = kMostPeers <= kFewDirectPeers;
+  using Counter = std::conditional_t<kKeepsCounters, uint64_t, uint32_t>;
+
+  __device__ __forceinline__ ControlBlock* control_of(const PortTask& port) const {
+    return port.control + channel_;
+  }
+  __device__ __forceinline__ std::byte* step_at(const PortTask& port) const {
+    return reinterpret_cast<std::byte*>(&control_of(port)->step);
+  }
+  // Of the first threads each does what is done once for a peer.
+  __device__ __forceinline__ const PortTask& own_send() const {
+    return task_.send[threads_.rank].port;
+  }
+  __device__ __forceinline__ const PortTask& own_receive() const {
+    return task_.receive[threads_.rank].port;
+  }
+  __device__ __forceinline__ static uint32_t find(const uint32_t (&steps)[kMostPeers],
+                                                  uint32_t peer) {
+    uint32_t step = 0;
+#pragma unroll
+    for (uint32_t p = 0; p < kMostPeers; ++p) {
+      if (p == peer) step = steps[p];
+    }
+    return step;
+  }
+
+  __device__ __forceinline__ void add_credit(uint32_t first_step, uint32_t credit) {
+    const auto rounds = static_cast<int32_t>(credit + header_.shape.depth - first_step);
+    if (rounds < rounds_with_credit_) rounds_with_credit_ = rounds;
+  }
+  __device__ __forceinline__ bool wait_for_more_credit(uint32_t round, const uint16_t& tag) {
+    rounds_with_credit_ = kAllRounds;
+#pragma unroll 1
+    for (uint32_t p = 0; p < task_.sends; ++p) {
+      const uint32_t step = find_send_step(p);
+      const PortTask& port = task_.send[p].port;
+      for (Wait wait(header_, tag);;) {
+        const uint32_t credit = look_at_credit(p);
+        if (static_cast<int32_t>(step + round - credit) <
+            static_cast<int32_t>(header_.shape.depth)) {
+          add_credit(step, credit);
+          break;
+        }
+        if (!wait.keep_going([&] { return Awaited{peer_of(port)}; })) return false;
+      }
+    }
+    return true;
+  }
+
+  __device__ __forceinline__ uint32_t look_at_credit(uint32_t peer) const {
+    if constexpr (kInHost) {
+      uint64_t& copy = in_shared().credit[peer];
+      if (threads_.rank >= kWarp) {
+        uint64_t credit = 0;
+        for (uint32_t look = 0; look < ptx::kSharedLooksPerSpin; ++look) {
+          credit = ptx::load_acquire_shared(&copy);
+        }
+        return static_cast<uint32_t>(credit);
+      }
+      // [credit], as in start().
+      const uint64_t credit = ptx::load_relaxed_system(&control_of(task_.send[peer].port)->remote);
+      if (threads_.rank == 0) ptx::store_release_shared(&copy, credit);
+      return static_cast<uint32_t>(credit);
+    }
+    // [credit], as in start().
+    return static_cast<uint32_t>(
+        ptx::load_relaxed_system(&control_of(task_.send[peer].port)->remote));
+  }
+
+  // ---- kInHost
+
+  /// Of the task: messages have one for each warp that may be the first of one.
+  __device__ __forceinline__ HostCounters<kMostPeers>& in_shared() const {
+    const uint32_t first_warp = (ptx::thread() - threads_.rank) / kWarp;
+    return reinterpret_cast<HostCounters<kMostPeers>*>(ptx::shared_memory())[first_warp];
+  }
+  /// All threads of the task. All loads are on their way before the value of any is stored: a store
+  /// holds up what is behind it until its value is there, which takes 1.2 us.
+  __device__ __forceinline__ void share_counters() const {
+    const uint32_t peer = threads_.rank;
+    const bool sends = peer < task_.sends;
+    const bool receives = peer < task_.receives;
+    uint64_t sent = 0, credit = 0, received = 0;
+    if (sends) {
+      const PortTask& port = task_.send[peer].port;
+      sent = ptx::load<uint64_t>(step_at(port));
+      // [credit], as in start().
+      credit = ptx::load_relaxed_system(&control_of(port)->remote);
+    }
+    if (receives) received = ptx::load<uint64_t>(step_at(task_.receive[peer].port));
+    if (sends) {
+      in_shared().sent[peer] = sent;
+      in_shared().credit[peer] = credit;
+    }
+    if (receives) in_shared().received[peer] = received;
+    threads_.barrier();
+  }
+
+  const LaunchHeader& header_;
+  const Task& task_;
+  const WorkerThreads threads_;
+  const uint32_t channel_;
+  // The low halves of the 64-bit counters: slots, flags and differences need no more, and a thread
+  // has registers for these.
+  uint32_t send_step_[kMostPeers];
+  uint32_t receive_step_[kMostPeers];
+  uint64_t sent_ = 0;  // whole, of the peers that the thread does things for once
+  uint64_t received_ = 0;
+  int32_t rounds_with_credit_ = kAllRounds;
+};
+
+}  // namespace niccolite::executor::cuda

@@ -1,0 +1,41 @@
+// Programs of one step by LL, as tasks of the kernels of direct.cuh and direct_list.cuh: from a
+// rank's phases (lowering/phases.h). Pure functions.
+#pragma once
+
+#include <optional>
+
+#include "executor/cuda/patterns/direct_args.h"
+#include "executor/launch.h"
+
+namespace niccolite::executor::cuda {
+
+/// What one work is to such a kernel.
+struct OneStep {
+  const lowering::Phases* phases;
+  uint32_t peers;  // that are sent to, or received from, whichever are more
+};
+
+/// None when the work is nothing for a kernel that reduces, or for one that moves bytes: all blocks
+/// of a task are of one length, results are not sent on, and one that reduces stores nothing else.
+std::optional<OneStep> one_step_of(const Launch& launch, size_t work, bool reduces);
+
+/// May one_step_of() its works be looked at? By LL, in one pattern channel.
+bool is_by_ll(const Launch& launch);
+
+/// The task, of at most kMostPeers peers. Of a list, blocks are counted, of others measured.
+template <uint32_t kMostPeers>
+DirectTask<kMostPeers> make_task(const Launch& launch, size_t work, const OneStep& step);
+
+extern template DirectTask<1> make_task<1>(const Launch&, size_t, const OneStep&);
+extern template DirectTask<kFewDirectPeers> make_task<kFewDirectPeers>(const Launch&, size_t,
+                                                                       const OneStep&);
+extern template DirectTask<kMostDirectPeers> make_task<kMostDirectPeers>(const Launch&, size_t,
+                                                                         const OneStep&);
+
+/// Elements of a block of the partition.
+uint64_t length_of(const Partition& partition, uint32_t block);
+
+/// Threads that have a vec8 of so many bytes each, in whole warps.
+uint32_t threads_for(uint64_t bytes);
+
+}  // namespace niccolite::executor::cuda

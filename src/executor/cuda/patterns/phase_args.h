@@ -1,0 +1,57 @@
+// What stands behind the one work in the parameters of the phase kernels (phase_kernel.cuh), and
+// what these keep in shared memory. Host and device include it.
+#pragma once
+
+#include "executor/cuda/patterns/direct_args.h"
+
+namespace niccolite::executor::cuda {
+
+inline constexpr uint32_t kMostPhasePeers = kMostDirectPeers;
+inline constexpr uint32_t kFewPhasePeers = kFewDirectPeers;
+
+/// What the ends of a rank's connections are for (lowering/phases.h).
+enum class PhaseEnd : uint32_t {
+  Send,     // sends a block of the input
+  Operand,  // receives what is reduced
+  Result,   // sends what comes of it
+  Store,    // receives a block as it is
+};
+inline constexpr uint32_t kPhaseEnds = 4;
+
+struct PhaseBlock {
+  uint64_t at;     // bytes from the start of a buffer
+  uint64_t bytes;  // 0: the buffer has nothing of it
+};
+
+/// Peers stand in an order of its own for each kind of end: that of the program, which is that of
+/// the operands for those, and lets all ranks together address each peer at a different time for
+/// the others.
+struct PhaseParams {
+  PortTask ports[kPhaseEnds * kMostPhasePeers];  // [end][peers]
+  PhaseBlock sent[kMostPhasePeers];
+  PhaseBlock stored[kMostPhasePeers];
+  PhaseBlock source;  // the own operand, of the input
+  PhaseBlock target;  // of the output
+  uint32_t peers;     // the most of any kind of end
+  uint32_t sends;
+  uint32_t operands;  // that are received
+  uint32_t results;
+  uint32_t stores;
+  uint32_t source_position;   // the own operand comes before that of this peer
+  uint32_t send_reciprocal;   // a little more than 2^16 / sends: x * this >> 16 is x / sends for
+  uint32_t store_reciprocal;  // numbers of warps; the same of stores
+  uint32_t stores_result;     // 1: to the output, too
+};
+static_assert(sizeof(WorkTask) + sizeof(PhaseParams) <= sizeof(LaunchArgs::tables));
+
+/// Shared memory: where the ends stand, as in PhaseParams::ports.
+struct alignas(16) PhasePort {
+  std::byte* slots;  // of this channel
+  uint64_t base;     // step of the operation's first use
+};
+struct PhasePorts {
+  PhasePort ports[kPhaseEnds * kMostPhasePeers];
+  uint64_t credit[kPhaseEnds * kMostPhasePeers];  // ControlBlock::remote when last looked at
+};
+
+}  // namespace niccolite::executor::cuda
