@@ -21,7 +21,7 @@ foreach(file IN LISTS files)
 endforeach()
 file(CONFIGURE OUTPUT ${OUTPUT} @ONLY CONTENT [[
 // Made by cmake/tunings.cmake.
-#include "planner/tunings.h"
+#include "planner/prices/tunings.h"
 
 namespace niccolite::planner {
 namespace {

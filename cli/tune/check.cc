@@ -5,8 +5,8 @@
 #include <map>
 #include <tuple>
 
-#include "planner/choice.h"
-#include "planner/price.h"
+#include "planner/choice/choice.h"
+#include "planner/prices/price.h"
 
 namespace niccolite::tune {
 namespace {

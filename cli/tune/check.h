@@ -7,7 +7,7 @@
 #include <span>
 
 #include "cli/tune/points.h"
-#include "planner/tuning.h"
+#include "planner/prices/tuning.h"
 
 namespace niccolite::tune {
 

@@ -9,7 +9,7 @@
 
 #include "cli/tune/least_squares.h"
 #include "cli/tune/passes.h"
-#include "planner/price.h"
+#include "planner/prices/price.h"
 
 namespace niccolite::tune {
 namespace {

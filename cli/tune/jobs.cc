@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "cli/perf/launch.h"
-#include "planner/choice.h"
+#include "planner/choice/choice.h"
 
 namespace niccolite::tune {
 namespace {

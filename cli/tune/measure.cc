@@ -21,7 +21,7 @@
 #include "base/fd.h"
 #include "cli/perf/exit_code.h"
 #include "cli/perf/json_file.h"
-#include "planner/choice.h"
+#include "planner/choice/choice.h"
 
 extern char** environ;
 

@@ -8,7 +8,7 @@
 
 #include "base/status.h"
 #include "gpu/machine.h"
-#include "planner/model.h"
+#include "planner/prices/model.h"
 
 namespace niccolite::tune {
 

@@ -5,8 +5,8 @@
 #include <optional>
 #include <vector>
 
-#include "planner/model.h"
-#include "planner/tunings.h"
+#include "planner/prices/model.h"
+#include "planner/prices/tunings.h"
 
 namespace niccolite::tune {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "cli/tune/check.h"
 #include "cli/tune/points.h"
-#include "planner/tuning.h"
+#include "planner/prices/tuning.h"
 
 namespace niccolite::tune {
 

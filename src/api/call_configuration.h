@@ -2,7 +2,7 @@
 #pragma once
 
 #include "api/call.h"
-#include "planner/call_settings.h"
+#include "planner/choice/call_settings.h"
 
 namespace niccolite::api {
 

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "algorithms/point_to_point.h"
-#include "planner/list_choice.h"
+#include "planner/choice/list_choice.h"
 
 namespace niccolite::operations {
 namespace {

@@ -12,7 +12,7 @@
 #include "operations/launcher.h"
 #include "operations/planned.h"
 #include "operations/plans.h"
-#include "planner/list_choice.h"
+#include "planner/choice/list_choice.h"
 #include "profiling/profiling.h"
 #include "transport/endpoint.h"
 

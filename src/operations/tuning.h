@@ -1,6 +1,6 @@
-// Tuning: one communicator's tuner plug-in, which rank 0 has (planner/tuner.h): other ranks ask
-// rank 0 the first time that they plan an operation, so that all carry it out alike. Thread safety:
-// any thread.
+// Tuning: one communicator's tuner plug-in, which rank 0 has (planner/plugins/tuner.h): other ranks
+// ask rank 0 the first time that they plan an operation, so that all carry it out alike. Thread
+// safety: any thread.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 #include <span>
 
 #include "base/wire.h"
-#include "planner/tuner.h"
+#include "planner/plugins/tuner.h"
 
 namespace niccolite::operations {
 

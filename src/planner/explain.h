@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "planner/choice.h"
+#include "planner/choice/choice.h"
 
 namespace niccolite::planner {
 

@@ -5,7 +5,7 @@
 #include "algorithms/workers.h"
 #include "executor/program.h"
 #include "planner/hash.h"
-#include "planner/model.h"
+#include "planner/prices/model.h"
 
 namespace niccolite::planner {
 namespace {

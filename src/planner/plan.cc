@@ -3,11 +3,11 @@
 #include <algorithm>
 
 #include "algorithms/point_to_point.h"
-#include "planner/call_settings.h"
-#include "planner/channel_counts.h"
-#include "planner/list_choice.h"
+#include "planner/choice/call_settings.h"
+#include "planner/choice/channel_counts.h"
+#include "planner/choice/list_choice.h"
+#include "planner/plugins/tuner.h"
 #include "planner/routes.h"
-#include "planner/tuner.h"
 
 namespace niccolite::planner {
 namespace {

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "executor/launch.h"
-#include "planner/choice.h"
-#include "planner/message_choice.h"
+#include "planner/choice/choice.h"
+#include "planner/choice/message_choice.h"
 #include "planner/request.h"
 
 namespace niccolite::planner {

@@ -7,9 +7,9 @@
 #include "base/log.h"
 #include "base/parameters.h"
 #include "executor/program.h"
-#include "planner/model.h"
-#include "planner/selection.h"
-#include "planner/tunings.h"
+#include "planner/choice/selection.h"
+#include "planner/prices/model.h"
+#include "planner/prices/tunings.h"
 
 namespace niccolite::planner {
 namespace {

@@ -18,7 +18,7 @@
 #include "cli/tune/fit_properties.h"
 #include "cli/tune/jobs.h"
 #include "cli/tune/tuning_file.h"
-#include "planner/choice.h"
+#include "planner/choice/choice.h"
 
 namespace niccolite::tune {
 namespace {

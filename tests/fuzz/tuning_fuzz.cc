@@ -5,8 +5,8 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "planner/model.h"
-#include "planner/tuning.h"
+#include "planner/prices/model.h"
+#include "planner/prices/tuning.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace niccolite;

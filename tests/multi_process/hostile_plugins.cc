@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "observe/profiler_abi.h"
-#include "planner/tuner_abi.h"
+#include "planner/plugins/tuner_abi.h"
 
 namespace {
 

@@ -1,4 +1,4 @@
-#include "planner/call_settings.h"
+#include "planner/choice/call_settings.h"
 
 #include <gmock/gmock.h>
 

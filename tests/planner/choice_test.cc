@@ -1,4 +1,4 @@
-#include "planner/choice.h"
+#include "planner/choice/choice.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,10 +6,10 @@
 #include <array>
 #include <functional>
 
-#include "planner/channel_counts.h"
-#include "planner/list_choice.h"
-#include "planner/message_choice.h"
-#include "planner/price.h"
+#include "planner/choice/channel_counts.h"
+#include "planner/choice/list_choice.h"
+#include "planner/choice/message_choice.h"
+#include "planner/prices/price.h"
 
 namespace niccolite::planner {
 namespace {

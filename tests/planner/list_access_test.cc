@@ -10,7 +10,7 @@
 #include <tuple>
 #include <vector>
 
-#include "planner/list_choice.h"
+#include "planner/choice/list_choice.h"
 #include "planner/settings.h"
 
 namespace niccolite::planner {

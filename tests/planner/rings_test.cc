@@ -6,8 +6,8 @@
 #include <random>
 
 #include "executor/program.h"
-#include "planner/choice.h"
-#include "planner/price.h"
+#include "planner/choice/choice.h"
+#include "planner/prices/price.h"
 #include "planner/settings.h"
 #include "schedule/check.h"
 #include "schedule/load.h"

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "planner/choice.h"
+#include "planner/choice/choice.h"
 
 namespace niccolite::planner {
 namespace {

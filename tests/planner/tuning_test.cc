@@ -1,5 +1,5 @@
 // Tuning files: what is built in, what a user gives, and what is said of files that are wrong.
-#include "planner/tuning.h"
+#include "planner/prices/tuning.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,9 +13,9 @@
 #include <string>
 
 #include "algorithms/registry.h"
-#include "planner/model.h"
+#include "planner/prices/model.h"
+#include "planner/prices/tunings.h"
 #include "planner/settings.h"
-#include "planner/tunings.h"
 
 namespace niccolite::planner {
 namespace {

@@ -1,12 +1,12 @@
-#include "planner/choice.h"
+#include "planner/choice/choice.h"
 
 #include <algorithm>
 #include <optional>
 #include <string>
 
-#include "planner/channel_counts.h"
-#include "planner/eligibility.h"
-#include "planner/price.h"
+#include "planner/choice/channel_counts.h"
+#include "planner/choice/eligibility.h"
+#include "planner/prices/price.h"
 
 namespace niccolite::planner {
 namespace {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "planner/cost.h"
+#include "planner/prices/cost.h"
 #include "planner/shapes.h"
 
 namespace niccolite::planner {

@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-#include "planner/choice.h"
+#include "planner/choice/choice.h"
 #include "planner/settings.h"
 
 namespace niccolite::planner {

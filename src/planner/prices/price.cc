@@ -1,4 +1,4 @@
-#include "planner/price.h"
+#include "planner/prices/price.h"
 
 #include <algorithm>
 #include <cmath>

@@ -7,9 +7,9 @@
 #include <string>
 
 #include "gpu/machine.h"
-#include "planner/cost.h"
+#include "planner/prices/cost.h"
+#include "planner/prices/tunings.h"
 #include "planner/settings.h"
-#include "planner/tunings.h"
 
 namespace niccolite::planner {
 

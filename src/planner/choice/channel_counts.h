@@ -5,8 +5,8 @@
 
 #include <vector>
 
-#include "planner/choice.h"
-#include "planner/model.h"
+#include "planner/choice/choice.h"
+#include "planner/prices/model.h"
 #include "planner/request.h"
 
 namespace niccolite::planner {

@@ -1,4 +1,4 @@
-#include "planner/selection.h"
+#include "planner/choice/selection.h"
 
 #include <algorithm>
 #include <cctype>

@@ -1,9 +1,9 @@
-#include "planner/message_choice.h"
+#include "planner/choice/message_choice.h"
 
 #include <algorithm>
 
-#include "planner/channel_counts.h"
-#include "planner/eligibility.h"
+#include "planner/choice/channel_counts.h"
+#include "planner/choice/eligibility.h"
 
 namespace niccolite::planner {
 

@@ -1,4 +1,4 @@
-#include "planner/tuner_table.h"
+#include "planner/plugins/tuner_table.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,4 +1,4 @@
-#include "planner/call_settings.h"
+#include "planner/choice/call_settings.h"
 
 #include <algorithm>
 #include <cctype>
@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "base/log.h"
+#include "planner/choice/selection.h"
 #include "planner/hash.h"
-#include "planner/selection.h"
 
 namespace niccolite::planner {
 namespace {

@@ -1,4 +1,4 @@
-#include "planner/model.h"
+#include "planner/prices/model.h"
 
 #include <fmt/core.h>
 

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "executor/list_access.h"
-#include "planner/choice.h"
+#include "planner/choice/choice.h"
 #include "planner/request.h"
 
 namespace niccolite::planner {

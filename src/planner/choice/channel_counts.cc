@@ -1,4 +1,4 @@
-#include "planner/channel_counts.h"
+#include "planner/choice/channel_counts.h"
 
 #include <algorithm>
 #include <optional>

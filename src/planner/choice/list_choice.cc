@@ -1,9 +1,9 @@
-#include "planner/list_choice.h"
+#include "planner/choice/list_choice.h"
 
 #include <algorithm>
 
-#include "planner/eligibility.h"
-#include "planner/price.h"
+#include "planner/choice/eligibility.h"
+#include "planner/prices/price.h"
 
 namespace niccolite::planner {
 namespace {

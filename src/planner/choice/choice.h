@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "planner/model.h"
+#include "planner/prices/model.h"
 
 namespace niccolite::planner {
 

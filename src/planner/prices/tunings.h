@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "planner/tuning.h"
+#include "planner/prices/tuning.h"
 
 namespace niccolite::planner {
 

@@ -1,7 +1,7 @@
 // The choice for messages, of which both ends choose alike, and for those to the own rank.
 #pragma once
 
-#include "planner/choice.h"
+#include "planner/choice/choice.h"
 
 namespace niccolite::planner {
 

@@ -1,4 +1,4 @@
-#include "planner/tunings.h"
+#include "planner/prices/tunings.h"
 
 #include <algorithm>
 #include <atomic>

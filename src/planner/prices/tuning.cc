@@ -1,4 +1,4 @@
-#include "planner/tuning.h"
+#include "planner/prices/tuning.h"
 
 #include <algorithm>
 #include <bit>

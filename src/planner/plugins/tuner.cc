@@ -1,4 +1,4 @@
-#include "planner/tuner.h"
+#include "planner/plugins/tuner.h"
 
 #include <algorithm>
 #include <cmath>
@@ -11,7 +11,7 @@
 
 #include "base/log.h"
 #include "base/parameters.h"
-#include "planner/tuner_table.h"
+#include "planner/plugins/tuner_table.h"
 
 namespace niccolite::planner {
 namespace {

@@ -20,7 +20,7 @@
 #include <memory>
 
 #include "lowering/demand.h"
-#include "planner/model.h"
+#include "planner/prices/model.h"
 
 namespace niccolite::planner {
 

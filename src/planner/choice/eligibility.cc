@@ -1,11 +1,11 @@
-#include "planner/eligibility.h"
+#include "planner/choice/eligibility.h"
 
 #include <algorithm>
 #include <string>
 #include <vector>
 
 #include "executor/program.h"
-#include "planner/price.h"
+#include "planner/prices/price.h"
 
 namespace niccolite::planner {
 namespace {

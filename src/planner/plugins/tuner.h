@@ -13,7 +13,7 @@
 #include <string>
 #include <tuple>
 
-#include "planner/choice.h"
+#include "planner/choice/choice.h"
 
 namespace niccolite::planner {
 

@@ -5,9 +5,9 @@
 
 #include <span>
 
-#include "planner/choice.h"
-#include "planner/tuner.h"
-#include "planner/tuner_abi.h"
+#include "planner/choice/choice.h"
+#include "planner/plugins/tuner.h"
+#include "planner/plugins/tuner_abi.h"
 
 namespace niccolite::planner::abi {
 
