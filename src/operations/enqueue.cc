@@ -130,7 +130,6 @@ void OperationQueue::open_windows(const registry::Windows& windows, bool plans_f
 
 Status OperationQueue::choose_plans(std::span<const calls::Task> tasks) {
   used_.clear();  // of a call that failed
-  launched_ = nullptr;
   capture_.reset();
   // Where buffers are reached anyway, the two differ in groups alone.
   if (!captured_ || (agreement_ == nullptr && tasks.size() == 1)) {
@@ -163,12 +162,11 @@ Status OperationQueue::choose_plans_of_messages(std::span<calls::Task> tasks) {
   return message_agreement_->begin(tasks);
 }
 
-Status OperationQueue::run(Launcher& launcher, std::span<const calls::Call> calls,
-                           std::span<const Buffers> buffers, gpu::StreamHandle stream,
-                           uint64_t number) {
+Status OperationQueue::queue(Launcher& launcher, std::span<const calls::Call> calls,
+                             std::span<const Buffers> buffers, LaunchOptions options) {
   if (launch_order_ != nullptr && !order_.is_captured())
-    TRY(launch_order_->before(launcher, stream, number));
-  TRY(record_launch(&launcher, stream));
+    TRY(launch_order_->before(launcher.ctas(), options));
+  if (options.launched != nullptr) TRY(record_launch(options));
   if (agreement_ != nullptr && exports_ == nullptr && !order_.is_captured())
     note_openness(launcher, calls, buffers);
   const bool has_shared = windows_ != nullptr || exports_ != nullptr;
@@ -176,29 +174,32 @@ Status OperationQueue::run(Launcher& launcher, std::span<const calls::Call> call
     if (exports_ != nullptr && agreement_ != nullptr && !order_.is_captured() &&
         !launcher.advertises())
       note_without_advertisements(launcher, calls, buffers);
-    return launcher.run(buffers, stream, number);
+    return launcher.launch(buffers, std::move(options));
   }
   if (buffers.size() == 1) {
     const Buffers seen = advertise(buffers[0], calls[0]);
-    return launcher.run({&seen, 1}, stream, number);
+    return launcher.launch({&seen, 1}, std::move(options));
   }
   seen_.clear();
   for (size_t work = 0; work < buffers.size(); ++work)
     seen_.push_back(advertise(buffers[work], calls[work]));
-  return launcher.run(seen_, stream, number);
+  return launcher.launch(seen_, std::move(options));
 }
 
 // The kernel records it by itself, where the driver lets it and it records nothing else. Otherwise
 // the stream does, right before: from then on nothing but free multiprocessors keeps the kernel.
-Status OperationQueue::record_launch(Launcher* launcher, gpu::StreamHandle stream) {
-  void* const launched = std::exchange(launched_, nullptr);
-  if (launched == nullptr) return {};
+Status OperationQueue::record_launch(LaunchOptions& options) {
   constexpr int kFirstDriverThatRecords = 12030;
-  if (launcher != nullptr && machine_.kind() == gpu::Kind::Cuda && launch_order_ == nullptr &&
-      !order_.is_captured() && machine_.driver_version() >= kFirstDriverThatRecords) {
-    launcher->start_recording(launched);
+  if (machine_.kind() == gpu::Kind::Cuda && launch_order_ == nullptr && !order_.is_captured() &&
+      machine_.driver_version() >= kFirstDriverThatRecords) {
+    options.begun = options.launched;
     return {};
   }
+  return record(options.launched, options.stream);
+}
+
+Status OperationQueue::record(void* launched, gpu::StreamHandle stream) {
+  if (launched == nullptr) return {};
   gpu::Event event(&machine_, launched);
   Status recorded = machine_.record_event(event, device_, stream);
   event.release();  // it stays the user's
@@ -207,11 +208,10 @@ Status OperationQueue::record_launch(Launcher* launcher, gpu::StreamHandle strea
 
 Status OperationQueue::run(const calls::Task& task, std::chrono::milliseconds connect_time) {
   TRY(choose_plans({&task, 1}));
-  launched_ = task.launched;
   const Buffers buffers = buffers_of(task, plans_->planner);
   if (is_copy(task.call)) {
     TRY(before(task.stream));
-    TRY(record_launch(nullptr, task.stream));
+    TRY(record(task.launched, task.stream));
     TRY(copy(buffers, task.call.request.bytes(), task.stream));
     return after(task.stream);
   }
@@ -221,7 +221,8 @@ Status OperationQueue::run(const calls::Task& task, std::chrono::milliseconds co
     launcher = TRY(bind(std::move(planned), Deadline::after(connect_time)));
   }
   TRY(before(task.stream));
-  TRY(launch_logged(*launcher, {&task.call, 1}, {&buffers, 1}, task.stream));
+  TRY(launch_logged(*launcher, {&task.call, 1}, {&buffers, 1},
+                    {.stream = task.stream, .launched = task.launched}));
   return after(task.stream);
 }
 
@@ -275,9 +276,9 @@ Result<bool> OperationQueue::run_known(std::span<calls::Task> tasks) {
 Status OperationQueue::launch_known(KnownGroup& group, std::span<const calls::Task> tasks) {
   for (KnownLaunch& known : group.launches) {
     collect_buffers(known, tasks, buffers_);
-    if (known.is_beside) known.launcher->start_beside_last();
     TRY(launch_logged(
-        *known.launcher, known.calls, buffers_, tasks[0].stream,
+        *known.launcher, known.calls, buffers_,
+        {.stream = tasks[0].stream, .is_beside_last = known.is_beside},
         known.was_logged ? calls::CallLog::Joined::Before : calls::CallLog::Joined::Perhaps));
     known.was_logged = true;
   }
@@ -386,11 +387,11 @@ Status OperationQueue::launch(const Ready& ready) {
     TRY(machine_.wait_event(device_, stream, join_event_));
   }
   TRY(order_.before(stream));
-  launched_ = ready.launched;
   if (ready.launcher != nullptr) {
-    TRY(launch_logged(*ready.launcher, ready.calls, ready.buffers, stream));
+    TRY(launch_logged(*ready.launcher, ready.calls, ready.buffers,
+                      {.stream = stream, .launched = ready.launched}));
   } else {
-    TRY(record_launch(nullptr, stream));
+    TRY(record(ready.launched, stream));
     for (size_t i = 0; i < ready.buffers.size(); ++i)
       TRY(copy(ready.buffers[i], ready.bytes[i], stream));
   }
@@ -403,28 +404,29 @@ Status OperationQueue::launch(const Ready& ready) {
 
 // Between order_.before() and after().
 Status OperationQueue::launch_logged(Launcher& launcher, std::span<const calls::Call> calls,
-                                     std::span<const Buffers> buffers, gpu::StreamHandle stream,
+                                     std::span<const Buffers> buffers, LaunchOptions options,
                                      calls::CallLog::Joined joined) {
   if (profiling_ != nullptr) [[unlikely]]
-    return launch_profiled(launcher, calls, buffers, stream);
-  if (log_ == nullptr) return run(launcher, calls, buffers, stream, 0);
-  const uint64_t number = log_->before_launch_on(order_.stream());
-  TRY(run(launcher, calls, buffers, stream, number));
+    return launch_profiled(launcher, calls, buffers, std::move(options));
+  if (log_ == nullptr) return queue(launcher, calls, buffers, std::move(options));
+  options.number = log_->before_launch_on(order_.stream());
+  TRY(queue(launcher, calls, buffers, std::move(options)));
   log_->add(calls, order_.is_captured(), joined);
   return {};
 }
 
 // The same, with a profiler.
 Status OperationQueue::launch_profiled(Launcher& launcher, std::span<const calls::Call> calls,
-                                       std::span<const Buffers> buffers, gpu::StreamHandle stream) {
-  const uint64_t number = log_ == nullptr ? 0 : log_->before_launch_on(order_.stream());
-  const profiling::Profiling::Launch launch{.number = number,
+                                       std::span<const Buffers> buffers, LaunchOptions options) {
+  if (log_ != nullptr) options.number = log_->before_launch_on(order_.stream());
+  const profiling::Profiling::Launch launch{.number = options.number,
                                             .form = &launcher.form(),
                                             .calls = calls,
                                             .buffers = buffers,
-                                            .stream = stream,
+                                            .stream = options.stream,
                                             .is_captured = order_.is_captured()};
-  TRY(profiling_->launch(launch, [&] { return run(launcher, calls, buffers, stream, number); }));
+  TRY(profiling_->launch(launch,
+                         [&] { return queue(launcher, calls, buffers, std::move(options)); }));
   if (log_ != nullptr) log_->add(calls, order_.is_captured());
   return {};
 }

@@ -45,6 +45,7 @@ struct Batch;
 struct KnownGroup;
 struct KnownLaunch;
 class Launcher;
+struct LaunchOptions;
 class LaunchOrder;
 class MessageAgreement;
 class PlanAgreement;
@@ -134,18 +135,20 @@ class OperationQueue {
   Status choose_plans_of_messages(std::span<calls::Task> tasks);
   Status before(gpu::StreamHandle stream);
   Status after(gpu::StreamHandle stream);
-  Status run(Launcher& launcher, std::span<const calls::Call> calls,
-             std::span<const executor::Buffers> buffers, gpu::StreamHandle stream, uint64_t number);
-  Status record_launch(Launcher* launcher, gpu::StreamHandle stream);
+  Status queue(Launcher& launcher, std::span<const calls::Call> calls,
+               std::span<const executor::Buffers> buffers, LaunchOptions options);
+  /// Has LaunchOptions::launched recorded as the kernel begins, or right before it.
+  Status record_launch(LaunchOptions& options);
+  Status record(void* launched, gpu::StreamHandle stream);
   /// Do launches of these calls depend on nothing but the calls, the buffers and the stream?
   static bool may_be_known(std::span<const calls::Task> tasks);
   Status check_events(std::span<const calls::Task> tasks) const;
   Status launch_known(KnownGroup& group, std::span<const calls::Task> tasks);
   Status launch_logged(Launcher& launcher, std::span<const calls::Call> calls,
-                       std::span<const executor::Buffers> buffers, gpu::StreamHandle stream,
+                       std::span<const executor::Buffers> buffers, LaunchOptions options,
                        calls::CallLog::Joined joined = calls::CallLog::Joined::Perhaps);
   Status launch_profiled(Launcher& launcher, std::span<const calls::Call> calls,
-                         std::span<const executor::Buffers> buffers, gpu::StreamHandle stream);
+                         std::span<const executor::Buffers> buffers, LaunchOptions options);
   void collect_buffers(const KnownLaunch& known, std::span<const calls::Task> tasks,
                        std::vector<executor::Buffers>& buffers) const;
   Status check_captures(std::span<const calls::Task> tasks);
@@ -201,7 +204,6 @@ class OperationQueue {
   std::vector<executor::Buffers> seen_;     // of the launch in progress, as peers see them
   StreamOrder order_;
   std::optional<gpu::Capture> capture_;  // of the first task's stream, once choose_plans() asked
-  void* launched_ = nullptr;             // Task::launched, of the launch to come
   gpu::Event join_event_;                // of the streams of a batch
 
   std::unique_ptr<LaunchOrder> launch_order_;      // null: in no order

@@ -102,10 +102,9 @@ int LaunchOrder::ctas_of_unended() {
   return 0;
 }
 
-Status LaunchOrder::before(Launcher& launcher, gpu::StreamHandle stream, uint64_t number) {
-  const int ctas = launcher.ctas();
+Status LaunchOrder::before(int ctas, LaunchOptions& options) {
   if (ctas <= expected_ctas_ && shared_->most.load(std::memory_order_relaxed) <= shared_->places) {
-    note(number, ctas);
+    note(options.number, ctas);
     return {};
   }
   std::lock_guard lock(shared_->mutex);
@@ -124,16 +123,16 @@ Status LaunchOrder::before(Launcher& launcher, gpu::StreamHandle stream, uint64_
     if (fits || other == this || other->has_begun()) continue;
     // With the lock held: the event may not end, nor record more, before the stream knows which
     // record it waits for.
-    if (is_cuda) TRY(of_.machine.wait_event(of_.device, stream, other->begun_));
+    if (is_cuda) TRY(of_.machine.wait_event(of_.device, options.stream, other->begun_));
     if (!is_cuda) order.before.push_back(other->place_);
   }
   if (is_cuda) {
-    launcher.start_recording(begun_.handle());
+    options.begun = begun_.handle();
   } else {
     place_ = order.place = std::make_shared<const char>('\0');
-    launcher.start_after(std::move(order));
+    options.order = std::move(order);
   }
-  note(number, ctas);
+  note(options.number, ctas);
   return {};
 }
 

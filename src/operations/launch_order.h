@@ -19,7 +19,7 @@
 
 namespace niccolite::operations {
 
-class Launcher;
+struct LaunchOptions;
 
 class LaunchOrder {
  public:
@@ -37,9 +37,9 @@ class LaunchOrder {
   ~LaunchOrder();
   LaunchOrder(const LaunchOrder&) = delete;
 
-  /// Before `launcher` launches the operation `number` (Launch::number) on `stream`, which captures
-  /// nothing.
-  Status before(Launcher& launcher, gpu::StreamHandle stream, uint64_t number);
+  /// Before an operation of `ctas` CTAs is launched on a stream that captures nothing: makes it
+  /// wait for others, by the stream or by `options`.
+  Status before(int ctas, LaunchOptions& options);
   /// After the event has been recorded behind it.
   void after() {
     // [release] pairs with has_ended(): whoever sees the number sees the event as it was recorded.

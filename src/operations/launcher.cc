@@ -28,10 +28,9 @@ class HostLauncher final : public Launcher {
                executor::host::PreparedLaunch launch)
       : machine_(machine), device_(device), launch_(std::move(launch)) {}
 
-  Status queue(std::span<const executor::Buffers> buffers, gpu::StreamHandle stream,
-               uint64_t number) override {
-    return launch_.launch(machine_, device_, stream, buffers, number,
-                          std::exchange(start_order_, {}));
+  Status queue(std::span<const executor::Buffers> buffers, LaunchOptions options) override {
+    return launch_.launch(machine_, device_, options.stream, buffers, options.number,
+                          std::move(options.order));
   }
 
  private:
@@ -44,11 +43,9 @@ class CudaLauncher final : public Launcher {
  public:
   explicit CudaLauncher(executor::cuda::PreparedLaunch launch) : launch_(std::move(launch)) {}
 
-  Status queue(std::span<const executor::Buffers> buffers, gpu::StreamHandle stream,
-               uint64_t number) override {
+  Status queue(std::span<const executor::Buffers> buffers, LaunchOptions options) override {
     TRY(launch_.set_buffers(buffers));
-    return launch_.launch(stream, std::exchange(begun_, nullptr), number,
-                          std::exchange(is_beside_last_, false));
+    return launch_.launch(options.stream, options.begun, options.number, options.is_beside_last);
   }
   bool has_memory() const override { return launch_.has_memory(); }
 
@@ -83,13 +80,12 @@ Result<std::unique_ptr<Launcher>> Launcher::create(gpu::Machine& machine, int de
   return launcher;
 }
 
-Status Launcher::run(std::span<const executor::Buffers> buffers, gpu::StreamHandle stream,
-                     uint64_t number) {
-  if (scratch_.empty()) return queue(buffers, stream, number);
+Status Launcher::launch(std::span<const executor::Buffers> buffers, LaunchOptions options) {
+  if (scratch_.empty()) return queue(buffers, std::move(options));
   buffers_.assign(buffers.begin(), buffers.end());
   for (size_t work = 0; work < buffers_.size() && work < scratch_.size(); ++work)
     buffers_[work].scratch = scratch_[work];
-  return queue(buffers_, stream, number);
+  return queue(buffers_, std::move(options));
 }
 
 Status load_kernels(gpu::Machine& machine, int device) {

@@ -12,6 +12,21 @@
 
 namespace niccolite::operations {
 
+/// How one launch is queued, beside its buffers.
+struct LaunchOptions {
+  gpu::StreamHandle stream = nullptr;  // or the graph that it captures into
+  uint64_t number = 0;                 // Launch::number
+  /// Task::launched. The operation queue has it recorded: by `begun`, or by the stream.
+  void* launched = nullptr;
+  /// CUDA: the event with this handle is recorded when the kernel has begun; null: none.
+  void* begun = nullptr;
+  /// Virtual GPUs: the place of the launch among those of its device.
+  executor::StartOrder order{};
+  /// CUDA: the launch need not wait for the last one on its stream, which uses other connections.
+  /// Virtual GPUs wait all the same.
+  bool is_beside_last = false;
+};
+
 class Launcher {
  public:
   virtual ~Launcher() = default;
@@ -33,30 +48,17 @@ class Launcher {
   static Result<std::unique_ptr<Launcher>> create(gpu::Machine& machine, int device,
                                                   executor::Launch launch,
                                                   std::vector<void*> scratch);
-  /// Queues the launch on `stream`, or into the graph that `stream` captures, with the users'
-  /// buffers of each of its works. `number`: Launch::number.
-  Status run(std::span<const executor::Buffers> buffers, gpu::StreamHandle stream, uint64_t number);
-
-  /// The next launch has this place (virtual GPUs), or records the event `begun` when it has begun
-  /// (CUDA; one event).
-  void start_after(executor::StartOrder order) { start_order_ = std::move(order); }
-  void start_recording(void* begun) { begun_ = begun; }
-  /// The next launch need not wait for what is queued last on its stream, which uses other
-  /// connections (CUDA; virtual GPUs wait all the same).
-  void start_beside_last() { is_beside_last_ = true; }
+  /// Queues the launch with the users' buffers, one for each of its works.
+  Status launch(std::span<const executor::Buffers> buffers, LaunchOptions options);
 
   /// Of a communicator that is profiled; else empty.
   const profiling::LaunchForm& form() const { return form_; }
   void set_form(profiling::LaunchForm form) { form_ = std::move(form); }
 
  protected:
-  /// run() with all buffers.
-  virtual Status queue(std::span<const executor::Buffers> buffers, gpu::StreamHandle stream,
-                       uint64_t number) = 0;
+  /// launch() with all buffers, scratch buffers among them.
+  virtual Status queue(std::span<const executor::Buffers> buffers, LaunchOptions options) = 0;
 
-  executor::StartOrder start_order_;  // of the next launch
-  void* begun_ = nullptr;             // the same: the handle of an event
-  bool is_beside_last_ = false;       // the same
   int ctas_ = 0;
 
  private:

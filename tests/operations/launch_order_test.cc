@@ -18,18 +18,6 @@ constexpr int kPlaces = 1000;
 
 gpu::Machine& machine() { return *gpu::virtual_::open(gpu::virtual_::kInterfaceVersion); }
 
-/// An operation of so many CTAs, which tells for how many others it waits.
-class Operation final : public Launcher {
- public:
-  explicit Operation(int ctas) { ctas_ = ctas; }
-  size_t waits() const { return start_order_.before.size(); }
-
- protected:
-  Status queue(std::span<const executor::Buffers>, gpu::StreamHandle, uint64_t) override {
-    return {};
-  }
-};
-
 /// A communicator whose executor tells nobody what it has begun, as kernels of real GPUs do not
 /// unless they are asked to.
 struct Member {
@@ -45,9 +33,9 @@ struct Member {
 
   /// For how many of the others' operations it waits.
   size_t launch(int ctas) {
-    Operation operation(ctas);
-    EXPECT_TRUE(order->before(operation, nullptr, ++launches).is_ok());
-    return operation.waits();
+    LaunchOptions options{.number = ++launches};
+    EXPECT_TRUE(order->before(ctas, options).is_ok());
+    return options.order.before.size();
   }
   /// What it has launched is queued, and behind it the event.
   void queued(gpu::StreamHandle stream) const {
