@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "base/log.h"
-#include "operations/enqueue.h"
 #include "operations/launcher.h"
 #include "operations/message_agreement.h"
+#include "operations/operation_queue.h"
 #include "operations/plan_agreement.h"
 #include "operations/plans.h"
 #include "registry/buffer_exports.h"

@@ -8,7 +8,7 @@
 
 #include "base/wait.h"
 #include "gpu/virtual/driver.h"
-#include "operations/enqueue.h"
+#include "operations/operation_queue.h"
 #include "operations/tuning.h"
 #include "schedule/builder.h"
 

@@ -6,7 +6,7 @@
 //   control  [channel]  ControlBlock
 //
 // Every counter has one writer (but see advertisement.h for `advertisement`, pull.h for `pulls` and
-// `delivered`, cuda/tiles.cuh for `tile_counters`).
+// `delivered`, cuda/pipeline/tiles.cuh for `tile_counters`).
 // `step` is private to its end: slots sent or received so far. `remote` is advanced by the other
 // end: at the receiver it is the *tail* (slots produced; Simple only; with the call's tag in its
 // high bits, protocol/call_tag.h), at the sender the *head* (slots consumed: credit). All only
@@ -56,9 +56,9 @@ struct alignas(128) ControlBlock {
   uint32_t delivered;           // of the tiles that this end has pulled (pull.h)
   alignas(64) uint64_t step;    // written by this end
   uint64_t tile_counters[2];  // of the first channel of an operation: numbers of dynamic tiles that
-                              // the CTAs of this end have drawn (cuda/tiles.cuh): [0] of what is
-                              // sent or reduced over the connection; [1], of the program's first
-                              // port, of what is copied
+                              // the CTAs of this end have drawn (cuda/pipeline/tiles.cuh): [0] of
+                              // what is sent or reduced over the connection; [1], of the program's
+                              // first port, of what is copied
 };
 static_assert(sizeof(ControlBlock) == 128 && offsetof(ControlBlock, step) == 64);
 

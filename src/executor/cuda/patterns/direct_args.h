@@ -1,6 +1,6 @@
-// What stands behind the works, or in their place, in the parameters of the kernels for programs of
-// one step: those of direct.cuh, lists (list.cuh), and direct lists (direct_list.cuh). Host and
-// device include it.
+// The part of the parameters that stands behind the works, or in their place, for the kernels of
+// programs of one step (direct.cuh) and of lists over buffers that all ranks reach
+// (direct_list.cuh). Host and device include it.
 #pragma once
 
 #include "executor/cuda/launch/launch_args.h"

@@ -1,4 +1,4 @@
-#include "operations/enqueue.h"
+#include "operations/operation_queue.h"
 
 #include <algorithm>
 

@@ -4,7 +4,7 @@
 // is prepared and connected is remembered: repeating a call, or a group of the same calls, only
 // launches. Thread safety: one thread at a time.
 //
-// Its functions are in files by subject: enqueue.cc runs calls, prepared_plans.cc plans and
+// Its functions are in files by subject: operation_queue.cc runs calls, prepared_plans.cc plans and
 // remembers them, buffer_advertisements.cc chooses what peers are offered.
 #pragma once
 
@@ -129,7 +129,7 @@ class OperationQueue {
     std::shared_ptr<gpu::Event> last_use;
   };
 
-  // Running (enqueue.cc).
+  // Running (operation_queue.cc).
   /// Of the operations that come now: by run(), run_known() and prepare().
   Status choose_plans(std::span<const calls::Task> tasks);
   Status choose_plans_of_messages(std::span<calls::Task> tasks);
