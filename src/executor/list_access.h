@@ -42,11 +42,38 @@ constexpr bool reduces(const ListAccess& access) {
   return access.form != ListForm::Gather && (access.inputs & (access.inputs - 1)) != 0;
 }
 
-constexpr bool has_rank(uint8_t ranks, uint32_t rank) { return (ranks >> rank & 1) != 0; }
+constexpr bool has_rank(uint32_t ranks, uint32_t rank) { return (ranks >> rank & 1) != 0; }
 
 /// Of a Whole operation. Small operations have one tile: they too are shared out among the ranks.
 constexpr uint32_t owner_of_tile(uint32_t work, uint32_t tile, uint32_t nranks) {
   return (work + tile) % nranks;
+}
+
+// The part of `rank` in a tile that it moves: it reduces the tile of all its sources, each in one
+// block of an input, and stores the result to all its targets, each in one block of an output.
+
+/// Bits by rank: whose inputs it reads.
+constexpr uint32_t sources_of(const ListAccess& access, uint32_t rank) {
+  return access.form == ListForm::Gather ? 1u << rank : access.inputs;
+}
+/// Bits by rank: whose outputs it stores to.
+constexpr uint32_t targets_of(const ListAccess& access, uint32_t rank) {
+  return access.form == ListForm::Scatter ? 1u << rank : access.outputs;
+}
+constexpr uint32_t source_block_of(const ListAccess& access, uint32_t rank) {
+  return access.form == ListForm::Scatter ? rank : 0;
+}
+constexpr uint32_t target_block_of(const ListAccess& access, uint32_t rank) {
+  return access.form == ListForm::Gather ? rank : 0;
+}
+/// The first tile from `tile` on that `rank` moves, and from each of its tiles to the next one.
+constexpr uint32_t next_tile_of(const ListAccess& access, uint32_t rank, uint32_t work,
+                                uint32_t tile, uint32_t nranks) {
+  if (access.form != ListForm::Whole) return tile;
+  return tile + (rank + nranks - owner_of_tile(work, tile, nranks)) % nranks;
+}
+constexpr uint32_t tile_stride(const ListAccess& access, uint32_t nranks) {
+  return access.form == ListForm::Whole ? nranks : 1;
 }
 
 }  // namespace niccolite::executor

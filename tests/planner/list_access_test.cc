@@ -17,9 +17,8 @@ namespace niccolite::planner {
 namespace {
 
 using executor::ListAccess;
-using executor::ListForm;
 
-constexpr uint32_t kTiles = 5;  // of a block
+constexpr uint32_t kTiles = 17;  // of a block; more than twice the ranks
 
 /// A tile of a rank's input or output: rank, block, tile.
 using Tile = std::tuple<uint32_t, uint32_t, uint32_t>;
@@ -32,26 +31,21 @@ struct Outcome {
   std::map<Tile, std::vector<uint32_t>> writers;  // of tiles of outputs
 };
 
-/// As direct_list.cuh does, on rank `rank`.
+/// The part of `rank`, by the functions that the kernel and the executor of virtual GPUs ask.
 void carry_out(const ListAccess& access, uint32_t nranks, uint32_t work, uint32_t rank,
                Outcome& outcome) {
-  for (uint32_t tile = 0; tile < kTiles; ++tile) {
-    if (access.form == ListForm::Whole && executor::owner_of_tile(work, tile, nranks) != rank)
-      continue;
+  for (uint32_t tile = next_tile_of(access, rank, work, 0, nranks); tile < kTiles;
+       tile += tile_stride(access, nranks)) {
     Reduction reduced;
     for (uint32_t of = 0; of < nranks; ++of) {
-      const bool is_source =
-          access.form == ListForm::Gather ? of == rank : executor::has_rank(access.inputs, of);
-      if (!is_source) continue;
-      const Tile source{of, access.form == ListForm::Scatter ? rank : 0, tile};
+      if (!executor::has_rank(sources_of(access, rank), of)) continue;
+      const Tile source{of, source_block_of(access, rank), tile};
       reduced.insert(source);
       outcome.readers[source].push_back(rank);
     }
     for (uint32_t of = 0; of < nranks; ++of) {
-      const bool is_target =
-          access.form == ListForm::Scatter ? of == rank : executor::has_rank(access.outputs, of);
-      if (!is_target) continue;
-      const Tile target{of, access.form == ListForm::Gather ? rank : 0, tile};
+      if (!executor::has_rank(targets_of(access, rank), of)) continue;
+      const Tile target{of, target_block_of(access, rank), tile};
       outcome.outputs[target] = reduced;
       outcome.writers[target].push_back(rank);
     }

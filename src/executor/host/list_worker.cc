@@ -183,8 +183,7 @@ bool ListWorker::learn_addresses() {
 bool ListWorker::move_tiles(Budget& budget) {
   for (; work_ < first_.work + works_; ++work_, tile_ = 0) {
     for (const uint32_t end = is_hidden(work_) ? 0 : end_tile_of(work_); tile_ < end; ++tile_) {
-      if (access().form == ListForm::Whole && owner_of_tile(work_, tile_, nranks()) != rank())
-        continue;
+      if (next_tile_of(access(), rank(), work_, tile_, nranks()) != tile_) continue;
       if (budget.is_spent()) return false;
       move_tile(work_, tile_);
       budget.bytes -= static_cast<int64_t>(kListTileBytes * nranks());
@@ -197,18 +196,18 @@ bool ListWorker::move_tiles(Budget& budget) {
 // In the order of ranks, so that results do not depend on who owns a tile. In place, an output may
 // be an input; a result may be stored where its operands are.
 void ListWorker::move_tile(uint32_t number, uint32_t tile) {
-  const ListForm form = access().form;
+  const uint32_t sources = sources_of(access(), rank()), targets = targets_of(access(), rank());
   const uint64_t block = block_bytes(number);
   const uint64_t start = uint64_t{tile} * kListTileBytes;
   const uint64_t bytes = std::min<uint64_t>(kListTileBytes, block - start);
-  const uint64_t source_at = start + (form == ListForm::Scatter ? rank() * block : 0);
-  const uint64_t target_at = start + (form == ListForm::Gather ? rank() * block : 0);
+  const uint64_t source_at = start + source_block_of(access(), rank()) * block;
+  const uint64_t target_at = start + target_block_of(access(), rank()) * block;
 
   Staging staging;
   std::array<const std::byte*, kMostSources> operands{};
   uint32_t count = 0;
   for (uint32_t of = 0; of < nranks(); ++of) {
-    if (form == ListForm::Gather ? of != rank() : !uses_input(of)) continue;
+    if (!has_rank(sources, of)) continue;
     const auto* input = reinterpret_cast<const std::byte*>(addresses(of, number).input) + source_at;
     operands[count++] = scaled(input, bytes, staging.operand(of));
   }
@@ -219,7 +218,7 @@ void ListWorker::move_tile(uint32_t number, uint32_t tile) {
                      bytes / plan_->element_bytes());
   }
   for (uint32_t of = 0; of < nranks(); ++of) {
-    if (form == ListForm::Scatter ? of != rank() : !uses_output(of)) continue;
+    if (!has_rank(targets, of)) continue;
     auto* output = reinterpret_cast<std::byte*>(addresses(of, number).output) + target_at;
     if (output != result) std::memcpy(output, result, bytes);
   }
@@ -282,7 +281,7 @@ bool ListWorker::move_by_slots(Budget& budget) {
 // What this rank has for `to`: of a Scatter that rank's block.
 const std::byte* ListWorker::own_strip(uint32_t to, uint64_t offset, uint64_t bytes,
                                        std::byte* staging) const {
-  const uint64_t block = access().form == ListForm::Scatter ? to * block_bytes(work_) : 0;
+  const uint64_t block = source_block_of(access(), to) * uint64_t{block_bytes(work_)};
   const auto* input = static_cast<const std::byte*>(work(work_).buffers.input);
   return scaled(input + block + at_ + offset, bytes, staging);
 }

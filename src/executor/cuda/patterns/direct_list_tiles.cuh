@@ -31,16 +31,13 @@ class ListTiles {
   __device__ __forceinline__ void move() const {
     const uint32_t warps = ptx::threads() / kWarp;
     const uint32_t warp = ptx::thread() / kWarp;
-    const bool is_whole = view_.access().form == ListForm::Whole;
-    const uint32_t stride = is_whole ? view_.nranks() : 1;
+    const uint32_t stride = tile_stride(view_.access(), view_.nranks());
     uint32_t next = warp;  // of the tiles that follow, which is this warp's
 #pragma unroll 1
     for (uint32_t work = view_.first_work(); work < view_.end_of_works(); ++work) {
-      uint32_t tile = view_.first_tile_of(work);
+      const uint32_t tile = next_tile_of(view_.access(), view_.rank(), work,
+                                         view_.first_tile_of(work), view_.nranks());
       const uint32_t end = view_.end_tile_of(work);
-      if (is_whole)
-        tile += (view_.rank() + view_.nranks() - owner_of_tile(work, tile, view_.nranks())) %
-                view_.nranks();
       const uint32_t tiles = tile < end ? (end - tile + stride - 1) / stride : 0;
       if (view_.is_hidden(work)) continue;
       for (; next < tiles; next += warps) move_tile(work, tile + next * stride);
@@ -59,10 +56,8 @@ class ListTiles {
   static constexpr int kRowsOfTwo = 2;
 
   __device__ __forceinline__ void move_tile(uint32_t work, uint32_t tile) const {
-    const uint64_t source_at =
-        uint64_t{tile} * kListTileBytes + view_.own_block_at(ListForm::Scatter, work);
-    const uint64_t target_at =
-        uint64_t{tile} * kListTileBytes + view_.own_block_at(ListForm::Gather, work);
+    const uint64_t source_at = uint64_t{tile} * kListTileBytes + view_.source_block_at(work);
+    const uint64_t target_at = uint64_t{tile} * kListTileBytes + view_.target_block_at(work);
     const uint32_t left = view_.block_bytes(work) - tile * kListTileBytes;
     const uint32_t bytes = left < kListTileBytes ? left : kListTileBytes;
     const auto is_misaligned = [&](uint32_t alignment) {
@@ -100,7 +95,7 @@ class ListTiles {
   }
   __device__ __forceinline__ const std::byte* source_of_copy(uint32_t work) const {
     uint32_t of = 0;
-    while (!has_rank(static_cast<uint8_t>(view_.sources()), of)) ++of;
+    while (!has_rank(view_.sources(), of)) ++of;
     return view_.memory(of, work, /*is_output=*/false);
   }
   /// Calls function(target), for every output that gets the part.
@@ -286,7 +281,7 @@ class ListTiles {
   /// Where the result goes in rank `of`'s output; null: nowhere, or it is what lies there.
   __device__ __forceinline__ std::byte* target_in(uint32_t of, uint32_t work, uint64_t source_at,
                                                   uint64_t target_at) const {
-    if (!has_rank(static_cast<uint8_t>(view_.targets()), of)) return nullptr;
+    if (!has_rank(view_.targets(), of)) return nullptr;
     std::byte* target = view_.memory(of, work, /*is_output=*/true) + target_at;
     if (!Operation::kReduces && target == source_of_copy(work) + source_at) return nullptr;
     return target;
@@ -301,7 +296,7 @@ class ListTiles {
       LlOperands<Operation> operands(/*reductions=*/true);
 #pragma unroll 1
       for (uint32_t of = 0; of < view_.nranks(); ++of) {
-        if (!has_rank(static_cast<uint8_t>(view_.sources()), of)) continue;
+        if (!has_rank(view_.sources(), of)) continue;
         operands.add(scaled_input<Operation>(
             header_,
             load_vec8<Element>(view_.memory(of, work, /*is_output=*/false) + source_at + at, part,

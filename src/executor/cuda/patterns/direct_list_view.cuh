@@ -44,14 +44,13 @@ class ListView {
     return has_rank(is_output ? access().outputs : access().inputs, of);
   }
   /// Whose inputs and outputs this rank uses, as bits, and where in them.
-  __device__ __forceinline__ uint32_t sources() const {
-    return access().form == ListForm::Gather ? 1u << rank() : access().inputs;
+  __device__ __forceinline__ uint32_t sources() const { return sources_of(access(), rank()); }
+  __device__ __forceinline__ uint32_t targets() const { return targets_of(access(), rank()); }
+  __device__ __forceinline__ uint64_t source_block_at(uint32_t work) const {
+    return uint64_t{source_block_of(access(), rank())} * block_bytes(work);
   }
-  __device__ __forceinline__ uint32_t targets() const {
-    return access().form == ListForm::Scatter ? 1u << rank() : access().outputs;
-  }
-  __device__ __forceinline__ uint64_t own_block_at(ListForm form, uint32_t work) const {
-    return access().form == form ? uint64_t{rank()} * block_bytes(work) : 0;
+  __device__ __forceinline__ uint64_t target_block_at(uint32_t work) const {
+    return uint64_t{target_block_of(access(), rank())} * block_bytes(work);
   }
 
   // ---- shared memory
