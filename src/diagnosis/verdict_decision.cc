@@ -18,7 +18,14 @@ void Watch::judge(const Wait& wait, std::optional<Verdict> verdict) {
   if (lasted < kLongWait || !verdict) return;
   const std::optional<Verdict> known = last_verdict();
   if (known && known->is_same_as(*verdict)) return;
+  // Of many equal calls the log keeps the newest, so that the number of the one that waits may
+  // change while it waits.
+  const bool was_judged = judged_ == wait.operation && known &&
+                          known->operation.call == verdict->operation.call &&
+                          known->cause == verdict->cause && known->rank == verdict->rank;
+  if (was_judged) return;
   if (verdict->waiting != rank_ && lasted < 2 * kLongWait) return;
+  judged_ = wait.operation;
   announce(*verdict);
 }
 

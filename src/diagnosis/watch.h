@@ -172,6 +172,7 @@ class Watch {
   bool has_asked_ = false;                      // the other rank of mismatch_ for its calls
   std::chrono::milliseconds next_look_{0};      // how long a wait lasts when ranks are next asked
   bool has_told_ = false, has_warned_ = false;  // of the present wait
+  std::optional<uint64_t> judged_;              // Wait::operation of the last verdict from here
   // The operation or the host's call whose standstill this rank warns of.
   struct Standstill {
     std::pair<bool, uint64_t> what;  // is it a host's call? and the number of either

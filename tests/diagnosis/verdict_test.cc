@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdlib>
 #include <deque>
+#include <set>
 
 #include "base/log.h"
 #include "tests/calls/calls.h"
@@ -229,6 +230,22 @@ TEST(Verdict, SaysNothingOfAReplayWhoseDataAreOnTheirWay) {
   world.of(2).network->peers = {slow, slow_too};
   wait_for_rank_2(world, all_reduce(2));
   EXPECT_EQ(common_verdict(world), "");
+}
+
+// The log keeps the newest calls. Of many equal ones the call that waits may have left it.
+TEST(Verdict, OfOneWaitIsToldOnceByEachRankThatGoesOnCalling) {
+  World world(3);
+  world.of(2).run_state = RunState::Stopped;
+  std::set<uint64_t> told;
+  world.wait_for(seconds(9), [&](int repeats) {
+    for (size_t i = 0; i < CallLog::kKept; ++i)
+      for (int rank : {0, 1}) world.call(rank, all_reduce(2));
+    world.wait(0, 1, all_reduce(2), repeats);
+    world.wait(1, 2, all_reduce(2), repeats);
+    if (const auto verdict = world.of(0).watch->last_verdict())
+      told.insert(verdict->operation.number);
+  });
+  EXPECT_LE(told.size(), 2u);
 }
 
 TEST(Verdict, NamesAStoppedProcess) {
