@@ -12,7 +12,7 @@
 
 namespace niccolite::calls {
 
-/// Does the user ask for checks of buffers? Nothing: what is usual for the device.
+/// Does the user ask for checks of buffers? nullopt: the default of the device holds.
 std::optional<bool> asked_buffer_checks();
 
 /// The bytes that a buffer has.

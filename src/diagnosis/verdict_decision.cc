@@ -18,8 +18,8 @@ void Watch::judge(const Wait& wait, std::optional<Verdict> verdict) {
   if (lasted < kLongWait || !verdict) return;
   const std::optional<Verdict> known = last_verdict();
   if (known && known->is_same_as(*verdict)) return;
-  // Of many equal calls the log keeps the newest, so that the number of the one that waits may
-  // change while it waits.
+  // The log keeps the newest calls. When it has dropped the call that waits, it names another call
+  // that is equal, by another number.
   const bool was_judged = judged_ == wait.operation && known &&
                           known->operation.call == verdict->operation.call &&
                           known->cause == verdict->cause && known->rank == verdict->rank;

@@ -1,5 +1,5 @@
-// EventSource: what threads of a device can wait for on behalf of somebody else, and serve. Devices
-// whose kernels run on threads (gpu/virtual) have such workers; others have none.
+// EventSource: a descriptor that the threads of a device wait for and serve on behalf of somebody
+// else. Devices whose kernels run on threads (gpu/virtual) have such workers; others have none.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +11,10 @@ struct epoll_event;
 
 namespace niccolite::gpu {
 
-/// What brings data that kernels wait for from outside the process, and tells so by a descriptor: a
-/// proxy of the network. While kernels wait, and nothing else is to be done, a worker waits for the
-/// descriptor and serves the source itself, so that no other thread has to wake between the data
-/// and the kernel. None of its functions waits longer than a moment: a worker serves all sources.
+/// A source of data for kernels outside the process, with a descriptor that tells when data come: a
+/// proxy of the network. While kernels wait and nothing else is to be done, a worker waits for the
+/// descriptor and serves the source itself. So no other thread has to wake between the data and the
+/// kernel. No function here waits longer than a moment, since one worker serves all sources.
 /// Thread safety: one worker at a time.
 class EventSource {
  public:

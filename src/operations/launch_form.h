@@ -1,5 +1,5 @@
-// What a planned launch looks like to a profiler: per work its algorithm, channels, CTAs, and what
-// proxies carry of it.
+// The form in which a profiler sees a planned launch: for each work its algorithm, channels and
+// CTAs, and the share that proxies carry.
 #pragma once
 
 #include "operations/planned.h"

@@ -20,7 +20,7 @@ struct LaunchOptions {
   void* launched = nullptr;
   /// CUDA: the event with this handle is recorded when the kernel has begun; null: none.
   void* begun = nullptr;
-  /// Virtual GPUs: the place of the launch among those of its device.
+  /// Virtual GPUs: the place of the launch among the launches of its device.
   executor::StartOrder order{};
   /// CUDA: the launch need not wait for the last one on its stream, which uses other connections.
   /// Virtual GPUs wait all the same.

@@ -4,9 +4,9 @@
 // report that is collected, so that whoever waits long for an answer keeps nobody else waiting.
 // Thread safety: any thread.
 //
-// Nothing here fails a program: where the address cannot be had, or another job listens there, too,
+// Nothing here fails a program: where another process has the address, or another job shares it,
 // one line of the log says so, of the process with rank 0. Clients cost a bounded number of
-// descriptors and bytes, and those that do not read are dropped.
+// descriptors and bytes, and clients that do not read are dropped.
 #pragma once
 
 #include <functional>

@@ -15,7 +15,7 @@ namespace {
 constexpr size_t kReadBytes =
     64u << 10;  // per turn, so that one busy link does not starve the others
 
-// Between the end of a process and the arrival of what it had said.
+// Between the end of a process and the arrival of its last frames.
 constexpr auto kLastWords = std::chrono::milliseconds(50);
 
 std::chrono::milliseconds look_interval() {

@@ -155,7 +155,7 @@ class Link {
   uint32_t tries_ = 0;
   bool is_silent_ = false;
   uint32_t watched_ = 0;
-  // The end of the peer's process, and the timer of what it said before.
+  // The end of the peer's process, and the timer until its last frames have come.
   Fd process_end_;
   EventLoop::Id end_watch_ = 0;
   EventLoop::Id last_words_ = 0;

@@ -1,5 +1,5 @@
-// Graphs of communicators that have ended: they can be launched as before, and give back what they
-// use when the last of them is destroyed.
+// Graphs of communicators that have ended: they can be launched as before, and give back all that
+// they use when the last of them is destroyed.
 #include <chrono>
 #include <functional>
 #include <thread>

@@ -1,4 +1,4 @@
-// What a rank remembers of its calls, and what it tells of them.
+// The calls that a rank remembers, and its account of them.
 #include "calls/call_log.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// What a rank tells another of its calls and waits.
+// A rank's account of its calls and waits survives the wire.
 #include "diagnosis/account.h"
 
 #include <gtest/gtest.h>
