@@ -119,7 +119,7 @@ void Link::end_with(const ProcessId& process) {
   if (end.has_come) return await_last_words();
   if (!end.to_come.valid()) return;
   Result<EventLoop::Id> watch = loop_.watch(end.to_come.get(), EPOLLIN, [this](uint32_t) {
-    loop_.change(end_watch_, 0);
+    loop_.forget(end_watch_);  // a hang-up would be told again and again, whatever is watched
     await_last_words();
   });
   if (!watch.is_ok()) return;
@@ -127,7 +127,9 @@ void Link::end_with(const ProcessId& process) {
   process_end_ = std::move(end.to_come);
 }
 
+// The owner of the link may have it called while the last words are read: there is one timer.
 void Link::await_last_words() {
+  loop_.cancel(last_words_);
   heard_ = false;
   last_words_ = loop_.after(kLastWords, [this] {
     last_words_ = 0;
