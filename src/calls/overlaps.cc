@@ -23,6 +23,16 @@ std::string describe(const Placed& placed) {
                      describe(placed.message.task->call));
 }
 
+// A message to oneself in place, as an all-to-all of messages has it.
+bool moves_nothing(const Placed& one, const Placed& other) {
+  const auto is_to_self = [](const Placed& placed) {
+    return placed.message.task->call.peer == placed.message.rank;
+  };
+  return one.is_send() != other.is_send() && one.range.start == other.range.start &&
+         one.range.bytes == other.range.bytes && one.message.rank == other.message.rank &&
+         is_to_self(one) && is_to_self(other);
+}
+
 }  // namespace
 
 std::optional<bool> asked_buffer_checks() {
@@ -54,6 +64,7 @@ Status check_overlaps(std::span<const GroupMessage> messages) {
     for (const Placed* const before : {receive, send}) {
       if (before == nullptr || !before->range.overlaps(next.range)) continue;
       if (before->is_send() && next.is_send()) continue;
+      if (moves_nothing(*before, next)) continue;
       return Status::invalid_argument(
           "ncclGroupEnd : {}, overlaps {}, in one group, whose messages are under way together: "
           "use memory that does not overlap, or a group for each",

@@ -90,6 +90,9 @@ void Watch::print(const Verdict& verdict) {
 void Watch::warn_of_standstill() {
   constexpr std::array<int, 3> kTimes{1, 6, 60};
   const std::optional<Verdict> verdict = standing_verdict();
+  if (verdict && verdict->cause == Cause::Stopped &&
+      hooks_.run_state(verdict->rank) == RunState::Runs)
+    return;  // it has gone on, and the next operation may wait for it
   if (!verdict || verdict->waiting != rank_ || hooks_.stall_warning == seconds(0)) return;
   Standstill now;
   if (verdict->host_call.empty()) {

@@ -483,6 +483,11 @@ TEST_F(OverlapsOfMessages, OfSendsAreNone) {
   EXPECT_NCCL(run({{Is::Send, 0}, {Is::Send, 50}, {Is::Send, 0}, {Is::Receive, 150}}));
 }
 
+TEST_F(OverlapsOfMessages, OfAMessageToOneselfInPlaceAreNone) {
+  EXPECT_NCCL(run({{Is::Send, 0, kBytes, 0}, {Is::Receive, 0, kBytes, 0}, {Is::Receive, 100}}));
+  EXPECT_EQ(run({{Is::Send, 0, kBytes, 0}, {Is::Receive, 10, kBytes, 0}}), ncclInvalidArgument);
+}
+
 TEST_F(OverlapsOfMessages, OfNoBytesAreNone) {
   EXPECT_NCCL(run({{Is::Receive, 50, 0}, {Is::Receive, 0}}));
 }

@@ -421,6 +421,18 @@ TEST_F(StandstillUnasked, IsPrintedAgainAfterOneAndTenMinutes) {
                              HasSubstr("(600 s so far)")));
 }
 
+TEST_F(StandstillUnasked, DoesNotSayOfAProcessThatWasContinuedThatItIsStopped) {
+  world_.of(2).run_state = RunState::Stopped;
+  testing::internal::CaptureStderr();
+  world_.wait_for(seconds(12), [&](int repeats) {
+    if (repeats * executor::kReportInterval >= seconds(9)) world_.of(2).run_state = RunState::Runs;
+    world_.wait(0, 1, all_reduce(2), repeats);
+    world_.wait(1, 2, all_reduce(2), repeats);
+  });
+  const std::string printed = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(count_of("(10 s so far)", printed), 0u) << printed;
+}
+
 TEST_F(StandstillUnasked, OfASlowJobThatGoesOnIsNotPrinted) {
   std::string printed;
   for (int step = 0; step < 10; ++step) {
