@@ -117,7 +117,8 @@ Result<Completion> Group::close(double* simulated) {
   Status error = std::exchange(error_, {});
   const bool blocking = std::exchange(blocking_, std::nullopt).value_or(true);
   work.profile.close();
-  if (error.is_ok() && calls::asked_buffer_checks().value_or(false)) error = check_messages(work.tasks);
+  if (error.is_ok() && calls::asked_buffer_checks().value_or(false))
+    error = check_messages(work.tasks);
   if (simulated != nullptr && error.is_ok()) error = simulate(work, *simulated);
   if (!error.is_ok()) {
     for (Job& job : work.jobs)

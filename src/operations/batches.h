@@ -40,10 +40,10 @@ struct Batch {
   std::vector<size_t> layers{};  // works of each layer of messages (Planner::messages())
   std::vector<const calls::Task*> outputs{};  // by work: whose output it has; of a message to the
                                               // own rank the receive's, else as tasks
-  std::vector<gpu::StreamHandle> streams{};  // of the calls, each once; the launch is on the first
-  bool is_list = false;                      // executor::Launch::is_list()
-  bool is_beside = false;                    // needs not wait for the batch before it
-  bool goes_direct = false;                  // executor::Launch::list_access, of a list
+  std::vector<gpu::StreamHandle> streams{};   // of the calls, each once; the launch is on the first
+  bool is_list = false;                       // executor::Launch::is_list()
+  bool is_beside = false;                     // needs not wait for the batch before it
+  bool goes_direct = false;                   // executor::Launch::list_access, of a list
   int most_channels = 0;  // of each collective that else shares the launch; 0: of one alone
 
   bool holds_messages() const { return tasks[0]->call.is_message(); }
