@@ -71,8 +71,9 @@ void Watch::examine_host_call() {
   std::vector<int> peers;
   for (int step = 1; step < most; ++step) peers.push_back((rank_ + step) % nranks_);
   // Whoever is silent is asked first, so that others' answers do not take the time.
-  std::ranges::stable_partition(
-      peers, [&](int peer) { return hooks_.silences->find(hooks_.communicator, peer) != nullptr; });
+  std::stable_partition(peers.begin(), peers.end(), [&](int peer) {
+    return hooks_.silences->find(hooks_.communicator, peer) != nullptr;
+  });
   for (const int peer : peers) {
     if (verdict.rank >= 0 || hooks_.now() >= deadline) break;
     const bool is_excluded = std::ranges::find(call->excluded, peer) != call->excluded.end();
