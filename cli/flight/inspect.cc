@@ -148,8 +148,8 @@ std::vector<Finding> inspect(const Flight& flight) {
     }
     findings.push_back(std::move(finding));
   }
-  std::ranges::stable_partition(findings,
-                                [](const Finding& finding) { return !finding.verdict.empty(); });
+  std::stable_partition(findings.begin(), findings.end(),
+                        [](const Finding& finding) { return !finding.verdict.empty(); });
   return findings;
 }
 
