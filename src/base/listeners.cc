@@ -1,15 +1,12 @@
 #include "base/listeners.h"
 
-#include <dirent.h>
 #include <fmt/core.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
-#include <memory>
 #include <set>
 #include <sstream>
 
@@ -18,16 +15,14 @@
 namespace niccolite {
 namespace {
 
-struct CloseDirectory {
-  void operator()(DIR* directory) const { closedir(directory); }
-};
-
-std::vector<std::string> names_in(const std::string& path) {
-  std::vector<std::string> names;
-  const std::unique_ptr<DIR, CloseDirectory> directory(opendir(path.c_str()));
-  if (directory == nullptr) return names;
-  while (const dirent* entry = readdir(directory.get())) names.emplace_back(entry->d_name);
-  return names;
+/// As far as this process may read it, and its entries do not vanish.
+std::vector<std::filesystem::path> entries_of(const std::filesystem::path& folder) {
+  std::vector<std::filesystem::path> entries;
+  std::error_code error;
+  auto entry = std::filesystem::directory_iterator(folder, error);
+  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error))
+    entries.push_back(entry->path());
+  return entries;
 }
 
 /// As /proc/net/tcp and tcp6 have it: words of four bytes, each as this machine reads it.
@@ -71,16 +66,11 @@ std::vector<ListeningSocket> sockets_at(const Address& address) {
   return found;
 }
 
-bool has_one_of(const std::string& process, const std::set<std::string>& links) {
-  const std::string path = "/proc/" + process + "/fd";
-  for (const std::string& name : names_in(path)) {
-    std::array<char, 64> target{};
-    const ssize_t length =
-        readlink((path + "/" + name).c_str(), target.data(), target.size());  // not "." and ".."
-    if (length > 0 && links.contains(std::string(target.data(), static_cast<size_t>(length))))
-      return true;
-  }
-  return false;
+bool has_one_of(const std::filesystem::path& process, const std::set<std::string>& links) {
+  return std::ranges::any_of(entries_of(process / "fd"), [&](const auto& descriptor) {
+    std::error_code error;
+    return links.contains(std::filesystem::read_symlink(descriptor, error).string());
+  });
 }
 
 }  // namespace
@@ -101,13 +91,13 @@ Listeners listeners_at(const Address& address) {
   }
   listeners.users.assign(users.begin(), users.end());
   if (links.empty()) return listeners;
-  for (const std::string& process : names_in("/proc")) {
+  for (const std::filesystem::path& process : entries_of("/proc")) {
+    const std::string digits = process.filename();
     pid_t number = 0;
-    const auto [end, error] =
-        std::from_chars(process.data(), process.data() + process.size(), number);
-    if (error != std::errc() || end != process.data() + process.size()) continue;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+    if (error != std::errc() || end != digits.data() + digits.size()) continue;
     if (!has_one_of(process, links)) continue;
-    std::ifstream name_file("/proc/" + process + "/comm");
+    std::ifstream name_file(process / "comm");
     std::string name;
     std::getline(name_file, name);
     listeners.processes.push_back({.number = number, .name = name, .started = start_of(number)});

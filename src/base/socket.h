@@ -24,6 +24,8 @@ struct Transfer {
 
 /// Does this process, or its host, lack what a socket takes? The peer has nothing to do with it.
 bool is_shortage(int error_number);
+/// For so long a shortage is no failure: other threads may close descriptors.
+inline constexpr std::chrono::seconds kShortagePatience{2};
 
 class Socket {
  public:

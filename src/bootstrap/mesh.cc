@@ -17,9 +17,6 @@ constexpr int kUnreachableAttempts = 3;
 constexpr int kDroppedAttempts = 20;
 constexpr auto kRetryPause = std::chrono::milliseconds(50);  // grows linearly
 constexpr auto kPatience = std::chrono::seconds(5);          // three SYNs
-// Where a process has no descriptor for a connection that is no attempt: others of the process may
-// close some.
-constexpr auto kShortage = std::chrono::seconds(2);
 
 }  // namespace
 
@@ -168,7 +165,7 @@ void Mesh::shortage(uint32_t process, const Status& reason) {
   if (peer.sending != nullptr || peer.gone) return;  // it dialed us meanwhile
   const auto now = wire::EventLoop::Clock::now();
   if (!peer.short_since) peer.short_since = now;
-  if (!leaving_ && now - *peer.short_since < kShortage) {
+  if (!leaving_ && now - *peer.short_since < kShortagePatience) {
     peer.retry = loop_.after(kRetryPause, [this, process] { dial(process); });
     return;
   }

@@ -18,9 +18,6 @@ namespace {
 constexpr auto kAbsence = std::chrono::milliseconds(500);
 constexpr auto kFirewalled = std::chrono::seconds(12);  // three attempts of three SYNs each
 
-// A shortage of this process itself: others of its threads may close some descriptors.
-constexpr auto kShortageOfOwn = std::chrono::seconds(2);
-
 }  // namespace
 
 RootClient::RootClient(wire::EventLoop& loop, const UniqueId& id, uint64_t number, Events events)
@@ -53,7 +50,7 @@ void RootClient::attempt() {
   Result<std::unique_ptr<wire::Link>> link =
       wire::Link::dial(loop_, root_, number, options_, *this, &error);
   if (!link.is_ok() && is_shortage(error) &&
-      wire::EventLoop::Clock::now() - started_ > kShortageOfOwn) {
+      wire::EventLoop::Clock::now() - started_ > kShortagePatience) {
     if (!finished_) events_.failed(std::move(link).status());
     return;
   }

@@ -21,8 +21,6 @@ constexpr uint32_t kWorthARail = 16 << 10;
 constexpr uint32_t kWorthASocket = 256 << 10;
 // The longest that a peer is tried which no connection has ever reached.
 constexpr auto kFirstMeeting = std::chrono::seconds(20);
-// Others of the process may close some descriptors.
-constexpr auto kShortage = std::chrono::seconds(2);
 
 }  // namespace
 
@@ -125,7 +123,7 @@ void Outbound::retry(Flow& flow, const Status& why) {
   const int64_t rounds = (flow.attempts - flow.unanswered) / paths;
   const bool is_unknown = !has_met_ && wire::EventLoop::Clock::now() - dialed_at_ > kFirstMeeting;
   const bool is_short =
-      flow.short_since && wire::EventLoop::Clock::now() - *flow.short_since > kShortage;
+      flow.short_since && wire::EventLoop::Clock::now() - *flow.short_since > kShortagePatience;
   if (flow.attempts % paths == 0 && (rounds > most || is_unknown || is_short))
     return give_up(flow, why);
   const auto wait = flow.attempts % paths != 0
