@@ -90,9 +90,6 @@ void Watch::print(const Verdict& verdict) {
 void Watch::warn_of_standstill() {
   constexpr std::array<int, 3> kTimes{1, 6, 60};
   const std::optional<Verdict> verdict = standing_verdict();
-  if (verdict && verdict->cause == Cause::Stopped &&
-      hooks_.run_state(verdict->rank) == RunState::Runs)
-    return;  // it has gone on, and the next operation may wait for it
   if (!verdict || verdict->waiting != rank_ || hooks_.stall_warning == seconds(0)) return;
   Standstill now;
   if (verdict->host_call.empty()) {
@@ -113,7 +110,16 @@ void Watch::warn_of_standstill() {
              fmt::format("{} ({} s so far)", text, lasted.count()), log::Unasked::Always);
 }
 
+// The process may have gone on, and the next operation wait for it.
 std::optional<Verdict> Watch::standing_verdict() const {
+  std::optional<Verdict> verdict = verdict_of_wait();
+  if (verdict && verdict->cause == Cause::Stopped &&
+      hooks_.run_state(verdict->rank) == RunState::Runs)
+    return std::nullopt;
+  return verdict;
+}
+
+std::optional<Verdict> Watch::verdict_of_wait() const {
   std::lock_guard lock(mutex_);
   if (verdict_ && !verdict_->host_call.empty()) {
     const std::optional<calls::CallLog::HostCall> call = log_.host_call();

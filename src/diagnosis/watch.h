@@ -78,7 +78,8 @@ class Watch {
   void decide(const Verdict& verdict) EXCLUDES(mutex_);
   /// A verdict that has been decided: prints it, unless it was the last. Any thread.
   void note(const Verdict& verdict) EXCLUDES(mutex_);
-  /// The last verdict, while this rank waits in the operation that it is of. Any thread.
+  /// The last verdict, while this rank waits in its operation, and the process that it calls
+  /// stopped does not run. Any thread.
   std::optional<Verdict> standing_verdict() const EXCLUDES(mutex_);
   /// The last verdict. Any thread.
   std::optional<Verdict> last_verdict() const EXCLUDES(mutex_);
@@ -158,6 +159,7 @@ class Watch {
   void announce(const Verdict& verdict);
   void print(const Verdict& verdict);
   void warn_of_standstill();
+  std::optional<Verdict> verdict_of_wait() const EXCLUDES(mutex_);
 
   const int rank_;
   const int nranks_;
