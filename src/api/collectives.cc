@@ -127,8 +127,7 @@ Status check_overlap(const Task& task, const Buffer& reads, const Buffer& writes
   const calls::Range input{reads.pointer, reads.bytes}, output{writes.pointer, writes.bytes};
   if (!input.overlaps(output)) return {};
   const Request& request = task.call.request;
-  const std::optional<InPlace> in_place =
-      in_place_form(request, comm.rank(), request.count * executor::size_of(request.type));
+  const std::optional<InPlace> in_place = in_place_form(request, comm.rank(), request.bytes());
   const ptrdiff_t distance = output.begin() - input.begin();
   if (in_place && distance == in_place->distance) return {};
   return Status::invalid_argument(
