@@ -2,6 +2,7 @@
 
 #include <sys/epoll.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -113,8 +114,14 @@ Status Link::hear_last_words(Status broken) {
   return state_ == State::Closed ? Status() : std::move(broken);
 }
 
+// Both ends have one address: they are sockets of one network stack.
+bool Link::stays_here() const {
+  const Result<Address> local = socket_.local_address();
+  return local.is_ok() && std::ranges::equal(local.value().bytes(), peer_.bytes());
+}
+
 void Link::end_with(const ProcessId& process) {
-  if (state_ == State::Closed || process_end_.valid() || last_words_ != 0) return;
+  if (state_ == State::Closed || process_end_.valid() || last_words_ != 0 || !stays_here()) return;
   ProcessEnd end = end_of(process);
   if (end.has_come) return await_last_words();
   if (!end.to_come.valid()) return;

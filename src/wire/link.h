@@ -76,7 +76,8 @@ class Link {
 
   void set_owner(Owner& owner) { owner_ = &owner; }
   /// The link ends with the peer's process, too: another one may hold the peer's socket open,
-  /// perhaps a child. Nothing changes where the process cannot be watched.
+  /// perhaps a child. Nothing changes where the process cannot be watched, or where the link leaves
+  /// this network namespace: the peer's last frames may then arrive long after its end.
   void end_with(const ProcessId& process);
   /// Queues a frame; only while open.
   void send(std::span<const std::byte> payload);
@@ -126,6 +127,7 @@ class Link {
   void arm_patience();
   void watch_delivery();
   void look_at_delivery();
+  bool stays_here() const;
   void await_last_words();
   void update_watch();
   Status describe_silence(const Status& reason) const;
