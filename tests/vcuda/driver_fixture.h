@@ -5,7 +5,12 @@
 #include <cuda.h>
 #include <gtest/gtest.h>
 
+#include <cstddef>
+
 #define ASSERT_CU(...) ASSERT_EQ((__VA_ARGS__), CUDA_SUCCESS)
+
+/// Memory of virtual memory management is of whole units.
+inline constexpr size_t kUnit = size_t{2} << 20;
 
 class Driver : public testing::Test {
  protected:

@@ -2,8 +2,6 @@
 // expected here.
 #include <fcntl.h>
 #include <nccl.h>
-#include <spawn.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,12 +14,12 @@
 #include <vector>
 
 #include "driver_fixture.h"
-
-extern char** environ;
+#include "two_processes.h"
 
 namespace {
 
-constexpr size_t kUnit = size_t{2} << 20;
+using vcuda_test::receive_descriptor;
+using vcuda_test::send_descriptor;
 
 CUmemAllocationProp on_device(int device) {
   CUmemAllocationProp wanted{};
@@ -452,41 +450,7 @@ TEST_F(Mapping, IsMemoryForCollectives) {
   }
 }
 
-// ---- two processes: the child is this program again, which runs the test that is disabled
-
-constexpr const char* kSocketVariable = "NICCOLITE_TEST_SOCKET";
-
-void send_descriptor(int socket, int descriptor) {
-  char byte = 'd';
-  iovec part{&byte, 1};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof descriptor)] = {};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  cmsghdr* const header = CMSG_FIRSTHDR(&message);
-  header->cmsg_level = SOL_SOCKET;
-  header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(sizeof descriptor);
-  std::memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
-  ASSERT_EQ(sendmsg(socket, &message, 0), 1);
-}
-int receive_descriptor(int socket) {
-  char byte = 0;
-  iovec part{&byte, 1};
-  int descriptor = -1;
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof descriptor)] = {};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  if (recvmsg(socket, &message, MSG_CMSG_CLOEXEC) != 1 || CMSG_FIRSTHDR(&message) == nullptr)
-    return -1;
-  std::memcpy(&descriptor, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof descriptor);
-  return descriptor;
-}
+// ---- two processes
 
 /// All-reduces memory that this process mapped, registered, with the other process.
 void all_reduce_with_peer(int rank, const ncclUniqueId& id, CUdeviceptr address) {
@@ -509,17 +473,9 @@ void all_reduce_with_peer(int rank, const ncclUniqueId& id, CUdeviceptr address)
 }
 
 TEST_F(Mapping, SharesMemoryWithAnotherProcess) {
-  int sockets[2];
-  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets), 0);
-  ASSERT_EQ(fcntl(sockets[1], F_SETFD, 0), 0);
-  ASSERT_EQ(setenv(kSocketVariable, std::to_string(sockets[1]).c_str(), 1), 0);
-  std::string self = "/proc/self/exe", also = "--gtest_also_run_disabled_tests",
-              only = "--gtest_filter=Mapping.DISABLED_IsTheOtherProcess";
-  char* arguments[] = {self.data(), also.data(), only.data(), nullptr};
-  pid_t child = -1;
-  ASSERT_EQ(posix_spawn(&child, self.c_str(), nullptr, nullptr, arguments, environ), 0);
-  close(sockets[1]);
-  unsetenv(kSocketVariable);
+  int socket = -1;
+  const pid_t child = vcuda_test::run_other_process("Mapping.DISABLED_IsTheOtherProcess", &socket);
+  ASSERT_GT(child, 0);
 
   const CUmemGenericAllocationHandle handle = create(kUnit);
   const CUdeviceptr address = reserve(2 * kUnit);
@@ -529,10 +485,10 @@ TEST_F(Mapping, SharesMemoryWithAnotherProcess) {
   int descriptor = -1;
   ASSERT_CU(cuMemExportToShareableHandle(&descriptor, handle,
                                          CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
-  send_descriptor(sockets[0], descriptor);
+  send_descriptor(socket, descriptor);
   close(descriptor);
   char answer = 0;
-  ASSERT_EQ(read(sockets[0], &answer, 1), 1) << "the child failed";
+  ASSERT_EQ(read(socket, &answer, 1), 1) << "the child failed";
   EXPECT_EQ(byte_at(address), 9) << "what the child wrote";
   // The child has the memory, too.
   ASSERT_CU(cuMemUnmap(address, kUnit));
@@ -549,13 +505,13 @@ TEST_F(Mapping, SharesMemoryWithAnotherProcess) {
   ASSERT_CU(cuMemPoolCreate(&pool, &properties));
   ASSERT_CU(cuMemPoolExportToShareableHandle(&descriptor, pool,
                                              CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
-  send_descriptor(sockets[0], descriptor);
+  send_descriptor(socket, descriptor);
   close(descriptor);
   ASSERT_CU(cuMemAllocFromPoolAsync(&pooled, 64, pool, nullptr));
   ASSERT_CU(cuMemsetD8(pooled, 3, 64));
   ASSERT_CU(cuMemPoolExportPointer(&data, pooled));
-  ASSERT_EQ(write(sockets[0], &data, sizeof data), static_cast<ssize_t>(sizeof data));
-  ASSERT_EQ(read(sockets[0], &answer, 1), 1) << "the child failed";
+  ASSERT_EQ(write(socket, &data, sizeof data), static_cast<ssize_t>(sizeof data));
+  ASSERT_EQ(read(socket, &answer, 1), 1) << "the child failed";
   EXPECT_EQ(byte_at(pooled), 4) << "what the child wrote";
   ASSERT_CU(cuMemFreeAsync(pooled, nullptr));
   ASSERT_CU(cuMemPoolDestroy(pool));
@@ -564,18 +520,18 @@ TEST_F(Mapping, SharesMemoryWithAnotherProcess) {
   put(address + kUnit, kUnit);
   ncclUniqueId id;
   ASSERT_NCCL(ncclGetUniqueId(&id));
-  ASSERT_EQ(write(sockets[0], &id, sizeof id), static_cast<ssize_t>(sizeof id));
+  ASSERT_EQ(write(socket, &id, sizeof id), static_cast<ssize_t>(sizeof id));
   all_reduce_with_peer(0, id, address);
   int status = -1;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
-  close(sockets[0]);
+  close(socket);
   ASSERT_CU(cuMemUnmap(address, 2 * kUnit));
   ASSERT_CU(cuMemAddressFree(address, 2 * kUnit));
 }
 
 TEST_F(Mapping, DISABLED_IsTheOtherProcess) {
-  const char* const variable = std::getenv(kSocketVariable);
+  const char* const variable = std::getenv(vcuda_test::kSocketVariable);
   ASSERT_NE(variable, nullptr) << "SharesMemoryWithAnotherProcess runs this";
   const int socket = std::atoi(variable);
   const int descriptor = receive_descriptor(socket);

@@ -34,7 +34,7 @@ TEST_F(Driver, DescribesItsDevices) {
        {std::pair{CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 1},
         {CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, 1},
         {CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED, 0},
-        {CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED, 0}}) {
+        {CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED, 1}}) {
     int value = -1;
     ASSERT_CU(cuDeviceGetAttribute(&value, attribute, 0));
     EXPECT_EQ(value, expected) << attribute;

@@ -56,6 +56,13 @@ struct CUmemAllocationProp {
   unsigned char reserved[4];
 };
 
+struct CUmulticastObjectProp {
+  unsigned int numDevices;
+  size_t size;
+  unsigned long long handleTypes;
+  unsigned long long flags;
+};
+
 union CUstreamBatchMemOpParams {
   struct {
     int operation;

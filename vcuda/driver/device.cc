@@ -103,13 +103,13 @@ CUresult cuDeviceGetAttribute(int* value, int attribute, CUdevice device) {
     case kFileDescriptorHandles:
     case kWaitsFor64Bits:
     case kWaitsForNotAllBits:
+    case kMulticast:
       *value = 1;
       return kSuccess;
     case kPoolHandleTypes:
       *value = 1;  // file descriptors
       return kSuccess;
     case kDmaBuf:
-    case kMulticast:
       *value = 0;
       return kSuccess;
     default:

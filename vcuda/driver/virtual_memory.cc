@@ -1,6 +1,8 @@
-// Virtual memory management: allocations without addresses, addresses without memory, mappings.
+// Virtual memory management: allocations without addresses, addresses without memory, mappings,
+// multicast objects.
 #include "gpu/virtual/virtual_memory.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "gpu/virtual/driver_calls.h"
@@ -15,6 +17,7 @@ using niccolite::gpu::virtual_::AddressDescription;
 using niccolite::gpu::virtual_::AllocationProperties;
 using niccolite::gpu::virtual_::DeviceAccess;
 using niccolite::gpu::virtual_::kAllocationGranularity;
+using niccolite::gpu::virtual_::MulticastProperties;
 using niccolite::gpu::virtual_::VirtualMemory;
 
 // CU_MEM_ALLOCATION_TYPE_*, CU_MEM_LOCATION_TYPE_*, CU_MEM_HANDLE_TYPE_*.
@@ -114,6 +117,55 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, vo
     const int descriptor = static_cast<int>(reinterpret_cast<intptr_t>(shareable));
     return static_cast<CUresult>(memory.import_allocation(descriptor, handle));
   });
+}
+
+// ---- multicast objects
+
+CUresult cuMulticastGetGranularity(size_t* granularity, const CUmulticastObjectProp* wanted,
+                                   int option) {
+  constexpr int kRecommended = 1;  // 0: the least
+  if (!is_initialized()) return kNotInitialized;
+  if (granularity == nullptr || wanted == nullptr || option < 0 || option > kRecommended)
+    return kInvalidValue;
+  *granularity = kAllocationGranularity;
+  return kSuccess;
+}
+CUresult cuMulticastCreate(CUmemGenericAllocationHandle* handle,
+                           const CUmulticastObjectProp* wanted) {
+  return call([&](VirtualMemory& memory) -> CUresult {
+    if (handle == nullptr || wanted == nullptr || wanted->flags != 0) return kInvalidValue;
+    if ((wanted->handleTypes & kFabric) != 0) return kNotPermitted;
+    if ((wanted->handleTypes & ~uint64_t{kFileDescriptor}) != 0) return kInvalidValue;
+    constexpr unsigned kMost = 1 << 20;  // far more than the driver takes
+    const MulticastProperties properties{static_cast<int>(std::min(wanted->numDevices, kMost)),
+                                         wanted->size, wanted->handleTypes != 0};
+    return static_cast<CUresult>(memory.create_multicast(properties, handle));
+  });
+}
+CUresult cuMulticastAddDevice(CUmemGenericAllocationHandle multicast, CUdevice device) {
+  return call([&](VirtualMemory& memory) { return memory.add_device(multicast, device); });
+}
+CUresult cuMulticastBindMem(CUmemGenericAllocationHandle multicast, size_t offset,
+                            CUmemGenericAllocationHandle allocation, size_t allocation_offset,
+                            size_t bytes, unsigned long long flags) {
+  return call([&](VirtualMemory& memory) -> CUresult {
+    if (flags != 0) return kInvalidValue;
+    return static_cast<CUresult>(
+        memory.bind(multicast, offset, allocation, allocation_offset, bytes));
+  });
+}
+CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle multicast, size_t offset,
+                             CUdeviceptr address, size_t bytes, unsigned long long flags) {
+  return call([&](VirtualMemory& memory) -> CUresult {
+    if (flags != 0) return kInvalidValue;
+    return static_cast<CUresult>(
+        memory.bind_address(multicast, offset, as_pointer(address), bytes));
+  });
+}
+CUresult cuMulticastUnbind(CUmemGenericAllocationHandle multicast, CUdevice device, size_t offset,
+                           size_t bytes) {
+  return call(
+      [&](VirtualMemory& memory) { return memory.unbind(multicast, device, offset, bytes); });
 }
 
 // ---- addresses and mappings

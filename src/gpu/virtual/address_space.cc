@@ -24,16 +24,21 @@ bool is_multiple(const void* address) { return is_multiple(reinterpret_cast<uint
 // ---- the file of an allocation: its name goes with the descriptor, whoever gets it
 constexpr std::string_view kFileName = "virtual-gpu-memory-";
 
-/// The machine's number; -1: no such file.
-int device_of_file(int descriptor) {
+/// The name that Fd::memfd() got, with " (deleted)" behind it; empty: another kind of file.
+std::string name_of_file(int descriptor) {
+  constexpr std::string_view kPrefix = "/memfd:";
   char target[64] = "";
   const std::string link = fmt::format("/proc/self/fd/{}", descriptor);
   const ssize_t length = readlink(link.c_str(), target, sizeof target);
-  if (length <= 0) return -1;
-  std::string_view name(target, static_cast<size_t>(length));
-  const std::string prefix = fmt::format("/memfd:{}", kFileName);
-  if (!name.starts_with(prefix)) return -1;
-  name.remove_prefix(prefix.size());
+  const std::string_view name(target, static_cast<size_t>(std::max<ssize_t>(length, 0)));
+  return name.starts_with(kPrefix) ? std::string(name.substr(kPrefix.size())) : std::string();
+}
+
+/// The machine's number; -1: no such file.
+int device_of_file(const std::string& whole) {
+  std::string_view name = whole;
+  if (!name.starts_with(kFileName)) return -1;
+  name.remove_prefix(kFileName.size());
   int device = -1;
   const auto parsed = std::from_chars(name.data(), name.data() + name.size(), device);
   return parsed.ec == std::errc() ? device : -1;
@@ -84,7 +89,13 @@ AllocationHandle AddressSpace::enter(std::shared_ptr<Allocation> allocation) {
 void AddressSpace::drop_if_unused(const std::shared_ptr<Allocation>& allocation) {
   if (allocation->references > 0 || allocation->mappings > 0) return;
   allocations_.remove(allocation->handle);
-  if (!allocation->is_import)
+  for (const Bound& bound : std::exchange(allocation->bound, {})) {
+    static_cast<void>(allocation->multicast->unbind(visible_.on_machine(bound.device), bound.offset,
+                                                    bound.bytes));
+    --bound.memory->mappings;
+    drop_if_unused(bound.memory);
+  }
+  if (!allocation->is_import && allocation->multicast == nullptr)
     memory_.withdraw(allocation->properties.device, allocation->bytes, &allocation->file);
 }
 
@@ -132,7 +143,7 @@ Error AddressSpace::retain(const void* address, AllocationHandle* out) {
 Error AddressSpace::properties(AllocationHandle handle, AllocationProperties* out) {
   std::lock_guard lock(mutex_);
   const std::shared_ptr<Allocation> allocation = find(handle);
-  if (allocation == nullptr) return Error::InvalidValue;
+  if (allocation == nullptr || allocation->multicast != nullptr) return Error::InvalidValue;
   *out = allocation->properties;
   return Error::None;
 }
@@ -141,14 +152,28 @@ Error AddressSpace::export_allocation(AllocationHandle handle, int* descriptor) 
   std::lock_guard lock(mutex_);
   const std::shared_ptr<Allocation> allocation = find(handle);
   if (allocation == nullptr || !allocation->properties.is_exportable) return Error::InvalidValue;
-  Result<Fd> copy = allocation->file.duplicate();
+  const bool is_multicast = allocation->multicast != nullptr;
+  Result<Fd> copy = (is_multicast ? allocation->multicast->file() : allocation->file).duplicate();
   if (!copy.is_ok()) return Error::OperatingSystem;
   *descriptor = std::move(copy).take().release();
   return Error::None;
 }
 
 Error AddressSpace::import_allocation(int descriptor, AllocationHandle* out) {
-  const int device = device_of_file(descriptor);
+  const std::string name = name_of_file(descriptor);
+  if (name.starts_with(MulticastObject::kFileName)) {
+    Fd copy(fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
+    if (!copy.valid()) return Error::OperatingSystem;
+    auto imported = std::make_shared<Allocation>();
+    TRY_VIRTUAL(MulticastObject::import(std::move(copy), &imported->multicast));
+    imported->bytes = imported->multicast->bytes();
+    imported->properties.is_exportable = true;
+    imported->is_import = true;
+    std::lock_guard lock(mutex_);
+    *out = enter(std::move(imported));
+    return Error::None;
+  }
+  const int device = device_of_file(name);
   if (device < 0) return Error::InvalidValue;
   if (device >= visible_.total()) return Error::InvalidDevice;
   Fd mine(fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
@@ -164,6 +189,107 @@ Error AddressSpace::import_allocation(int descriptor, AllocationHandle* out) {
   made->is_import = true;
   std::lock_guard lock(mutex_);
   *out = enter(std::move(made));
+  return Error::None;
+}
+
+// ---- multicast objects
+
+Error AddressSpace::create_multicast(const MulticastProperties& properties, AllocationHandle* out) {
+  if (properties.bytes == 0 || !is_multiple(properties.bytes)) return Error::InvalidValue;
+  auto made = std::make_shared<Allocation>();
+  TRY_VIRTUAL(MulticastObject::create(properties.devices, properties.bytes, &made->multicast));
+  made->bytes = properties.bytes;
+  made->properties.is_exportable = properties.is_exportable;
+  std::lock_guard lock(mutex_);
+  *out = enter(std::move(made));
+  return Error::None;
+}
+
+Error AddressSpace::add_device(AllocationHandle multicast, int device) {
+  if (device < 0 || device >= visible_.count()) return Error::InvalidDevice;
+  std::lock_guard lock(mutex_);
+  const std::shared_ptr<Allocation> object = find(multicast);
+  if (object == nullptr || object->multicast == nullptr) return Error::InvalidValue;
+  return object->multicast->add(visible_.on_machine(device));
+}
+
+Error AddressSpace::await_team(AllocationHandle handle, std::shared_ptr<Allocation>* out) {
+  {
+    std::lock_guard lock(mutex_);
+    *out = find(handle);
+  }
+  if (*out == nullptr || (*out)->multicast == nullptr) return Error::InvalidValue;
+  return (*out)->multicast->await_team(Deadline::after(kTeamPatience)) ? Error::None
+                                                                       : Error::SystemNotReady;
+}
+
+Error AddressSpace::bind_memory(const std::shared_ptr<Allocation>& object, size_t offset,
+                                const std::shared_ptr<Allocation>& memory, size_t memory_offset,
+                                size_t bytes) {
+  if (bytes == 0 || !is_multiple(offset) || !is_multiple(memory_offset) || !is_multiple(bytes))
+    return Error::InvalidValue;
+  if (memory_offset > memory->bytes || bytes > memory->bytes - memory_offset)
+    return Error::InvalidValue;
+  struct stat file {};
+  if (fstat(memory->file.get(), &file) != 0) return Error::OperatingSystem;
+  const int device = memory->properties.device;
+  TRY_VIRTUAL(object->multicast->bind(
+      visible_.on_machine(device), offset,
+      {getpid(), memory->file.get(), file.st_dev, file.st_ino, memory_offset, bytes}));
+  ++memory->mappings;
+  object->bound.push_back({device, offset, bytes, memory});
+  return Error::None;
+}
+
+Error AddressSpace::bind(AllocationHandle multicast, size_t offset, AllocationHandle memory,
+                         size_t memory_offset, size_t bytes) {
+  std::shared_ptr<Allocation> object;
+  TRY_VIRTUAL(await_team(multicast, &object));
+  std::lock_guard lock(mutex_);
+  const std::shared_ptr<Allocation> found = find(memory);
+  if (found == nullptr || found->multicast != nullptr) return Error::InvalidValue;
+  return bind_memory(object, offset, found, memory_offset, bytes);
+}
+
+Error AddressSpace::bind_address(AllocationHandle multicast, size_t offset, const void* address,
+                                 size_t bytes) {
+  std::shared_ptr<Allocation> object;
+  TRY_VIRTUAL(await_team(multicast, &object));
+  std::lock_guard lock(mutex_);
+  const auto mapping = mapping_at(address);
+  if (mapping == mappings_.end() || mapping->second.allocation->multicast != nullptr)
+    return Error::InvalidValue;
+  const auto memory_offset =
+      static_cast<size_t>(static_cast<const std::byte*>(address) - mapping->first);
+  return bind_memory(object, offset, mapping->second.allocation, memory_offset, bytes);
+}
+
+Error AddressSpace::unbind(AllocationHandle multicast, int device, size_t offset, size_t bytes) {
+  std::lock_guard lock(mutex_);
+  const std::shared_ptr<Allocation> object = find(multicast);
+  if (object == nullptr || object->multicast == nullptr) return Error::InvalidValue;
+  const auto found =
+      std::find_if(object->bound.begin(), object->bound.end(), [&](const Bound& bound) {
+        return bound.device == device && bound.offset == offset && bound.bytes == bytes;
+      });
+  if (found == object->bound.end()) return Error::InvalidValue;
+  TRY_VIRTUAL(object->multicast->unbind(visible_.on_machine(device), offset, bytes));
+  const std::shared_ptr<Allocation> memory = std::move(found->memory);
+  object->bound.erase(found);
+  --memory->mappings;
+  drop_if_unused(memory);
+  return Error::None;
+}
+
+Error AddressSpace::map_multicast(std::byte* base, size_t bytes, size_t offset,
+                                  const std::shared_ptr<Allocation>& object) {
+  if (offset != 0 || bytes != object->bytes) return Error::NotSupported;
+  if (!object->multicast->await_team(Deadline::after(kTeamPatience))) return Error::SystemNotReady;
+  std::lock_guard lock(mutex_);
+  TRY_VIRTUAL(check_place(base, bytes));
+  TRY_VIRTUAL(memory_.enter_multicast(object->properties.device, base, object->multicast));
+  ++object->mappings;
+  mappings_.emplace(base, Mapping{object, bytes, {}});
   return Error::None;
 }
 
@@ -248,15 +374,24 @@ bool AddressSpace::collect(std::byte* address, size_t bytes, std::vector<Mapping
   return true;
 }
 
+/// Is the range reserved, and nothing mapped there?
+Error AddressSpace::check_place(std::byte* base, size_t bytes) {
+  std::vector<Mappings::iterator> there;
+  const bool is_free = is_reserved(base, bytes) && collect(base, bytes, &there) && there.empty();
+  return is_free ? Error::None : Error::InvalidValue;
+}
+
 Error AddressSpace::map(void* address, size_t bytes, size_t offset, AllocationHandle handle) {
   auto* const base = static_cast<std::byte*>(address);
-  std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   const std::shared_ptr<Allocation> allocation = find(handle);
   if (allocation == nullptr || bytes == 0 || !is_multiple(address)) return Error::InvalidValue;
+  if (allocation->multicast != nullptr) {
+    lock.unlock();  // over a wait for other processes
+    return map_multicast(base, bytes, offset, allocation);
+  }
   if (offset != 0 || bytes != allocation->bytes) return Error::NotSupported;
-  std::vector<Mappings::iterator> there;
-  if (!is_reserved(base, bytes) || !collect(base, bytes, &there) || !there.empty())
-    return Error::InvalidValue;
+  TRY_VIRTUAL(check_place(base, bytes));
   if (mmap(base, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, allocation->file.get(), 0) == MAP_FAILED)
     return Error::OperatingSystem;
   TRY_VIRTUAL(memory_.enter_mapping(allocation->properties.device, base, bytes,
@@ -320,7 +455,10 @@ Error AddressSpace::set_access(void* address, size_t bytes,
 Error AddressSpace::protect(Mappings::iterator mapping) {
   // One memory for all: who has access to it can do what the one can that may do most.
   const Access access = access_of_all(mapping->second.access);
-  if (mprotect(mapping->first, mapping->second.bytes, protection_of(access)) != 0)
+  const bool is_multicast = mapping->second.allocation->multicast != nullptr;
+  // Nothing is mapped at multicast addresses: a plain access is a fault, as it is undefined on
+  // GPUs.
+  if (!is_multicast && mprotect(mapping->first, mapping->second.bytes, protection_of(access)) != 0)
     return Error::OperatingSystem;
   memory_.protect(mapping->first, access != Access::None, access == Access::ReadWrite);
   return Error::None;

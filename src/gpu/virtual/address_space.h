@@ -18,6 +18,7 @@
 #include "base/thread_annotations.h"
 #include "gpu/virtual/handle_table.h"
 #include "gpu/virtual/memory.h"
+#include "gpu/virtual/multicast.h"
 #include "gpu/virtual/virtual_memory.h"
 #include "gpu/virtual/visible.h"
 
@@ -39,6 +40,13 @@ class AddressSpace final : public VirtualMemory {
   Error properties(AllocationHandle handle, AllocationProperties* out) override;
   Error export_allocation(AllocationHandle handle, int* descriptor) override;
   Error import_allocation(int descriptor, AllocationHandle* out) override;
+  Error create_multicast(const MulticastProperties& properties, AllocationHandle* out) override;
+  Error add_device(AllocationHandle multicast, int device) override;
+  Error bind(AllocationHandle multicast, size_t offset, AllocationHandle memory,
+             size_t memory_offset, size_t bytes) override;
+  Error bind_address(AllocationHandle multicast, size_t offset, const void* address,
+                     size_t bytes) override;
+  Error unbind(AllocationHandle multicast, int device, size_t offset, size_t bytes) override;
   Error reserve(size_t bytes, size_t alignment, void* hint, void** out) override;
   Error free_reservation(void* base, size_t bytes) override;
   Error map(void* address, size_t bytes, size_t offset, AllocationHandle handle) override;
@@ -50,6 +58,7 @@ class AddressSpace final : public VirtualMemory {
   static constexpr size_t kRetiredReservations = 16;
 
  private:
+  struct Bound;
   struct Allocation {
     Fd file;
     size_t bytes = 0;
@@ -59,7 +68,16 @@ class AddressSpace final : public VirtualMemory {
     void* handle = nullptr;
     // Under the mutex:
     size_t references = 1;
-    size_t mappings = 0;
+    size_t mappings = 0;  // and bindings to multicast objects
+    // A multicast object has these in the place of `file`:
+    std::shared_ptr<MulticastObject> multicast;
+    std::vector<Bound> bound;  // by this process
+  };
+  struct Bound {
+    int device;
+    size_t offset;
+    size_t bytes;
+    std::shared_ptr<Allocation> memory;
   };
   struct Mapping {
     std::shared_ptr<Allocation> allocation;
@@ -75,6 +93,14 @@ class AddressSpace final : public VirtualMemory {
   std::shared_ptr<Allocation> find(AllocationHandle handle) REQUIRES(mutex_);
   AllocationHandle enter(std::shared_ptr<Allocation> allocation) REQUIRES(mutex_);
   void drop_if_unused(const std::shared_ptr<Allocation>& allocation) REQUIRES(mutex_);
+  /// The object, once its team is complete.
+  Error await_team(AllocationHandle handle, std::shared_ptr<Allocation>* out);
+  Error bind_memory(const std::shared_ptr<Allocation>& object, size_t offset,
+                    const std::shared_ptr<Allocation>& memory, size_t memory_offset, size_t bytes)
+      REQUIRES(mutex_);
+  Error map_multicast(std::byte* base, size_t bytes, size_t offset,
+                      const std::shared_ptr<Allocation>& object);
+  Error check_place(std::byte* base, size_t bytes) REQUIRES(mutex_);
   /// The mapping that `address` lies in; end(): none.
   Mappings::iterator mapping_at(const void* address) REQUIRES(mutex_);
   bool is_reserved(const std::byte* address, size_t bytes) REQUIRES(mutex_);

@@ -24,6 +24,7 @@ namespace niccolite::gpu::virtual_ {
   X(HostMemoryAlreadyRegistered, 712, "part or all of the memory range is already registered")   \
   X(HostMemoryNotRegistered, 713, "the memory range is not registered")                          \
   X(NotSupported, 801, "operation not supported by virtual GPUs")                                \
+  X(SystemNotReady, 802, "a device of the multicast team was not added in time")                 \
   X(StreamCaptureUnsupported, 900, "operation not permitted when stream is capturing")           \
   X(StreamCaptureInvalidated, 901, "the capture was invalidated by an earlier error")            \
   X(StreamCaptureMerge, 902, "operation would merge two captures into one")                      \

@@ -85,8 +85,14 @@ Error Runtime::check_set(const Set& set) const {
 
 // Checks what the program says, and finds what it names.
 Error Runtime::complete_work(Work& work) {
-  if (const auto* copy = std::get_if<Copy>(&work)) return check_copy(*copy);
-  if (const auto* set = std::get_if<Set>(&work)) return check_set(*set);
+  if (auto* copy = std::get_if<Copy>(&work)) {
+    copy->place = memory_.multicast_at(copy->target);
+    return check_copy(*copy);
+  }
+  if (auto* set = std::get_if<Set>(&work)) {
+    set->place = memory_.multicast_at(set->target);
+    return check_set(*set);
+  }
   if (const auto* host = std::get_if<HostCall>(&work))
     return host->function == nullptr ? Error::InvalidValue : Error::None;
   if (auto* record = std::get_if<RecordEvent>(&work)) {

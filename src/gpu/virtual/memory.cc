@@ -13,6 +13,7 @@
 
 #include "base/forks.h"
 #include "base/log.h"
+#include "gpu/virtual/multicast.h"
 
 #ifdef __SANITIZE_THREAD__
 extern "C" void __tsan_ignore_thread_begin();
@@ -170,6 +171,15 @@ Error MemoryMap::make(int device, size_t bytes, PointerKind kind, bool shareable
   return Error::None;
 }
 
+// Needs the same user, and that the exporter lives: the rules of cudaIpcOpenMemHandle too.
+Fd open_named(const RemoteName& name) {
+  const std::string path = fmt::format("/proc/{}/fd/{}", name.pid, name.fd);
+  Fd file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  struct stat found {};
+  if (!file.valid() || fstat(file.get(), &found) != 0) return {};
+  return found.st_dev == name.node && found.st_ino == name.inode ? std::move(file) : Fd();
+}
+
 bool can_be_mapped(const Fd& fd, size_t bytes, size_t offset) {
   struct stat file {};
   if (bytes == 0 || !fd.valid() || fstat(fd.get(), &file) != 0) return false;
@@ -302,11 +312,34 @@ Error MemoryMap::enter_mapping(int device, std::byte* base, size_t bytes,
   return Error::None;
 }
 
+Error MemoryMap::enter_multicast(int device, std::byte* base,
+                                 std::shared_ptr<MulticastObject> object) {
+  std::unique_lock lock(mutex_);
+  forget_registrations(base, object->bytes());
+  if (overlaps(base, object->bytes())) return Error::InvalidValue;
+  Entry entry;
+  entry.properties = {base, object->bytes(), PointerKind::Device, device, MemoryOrigin::Multicast};
+  entry.is_readable = entry.is_writable = false;
+  entry.multicast = std::move(object);
+  enter(std::move(entry));
+  return Error::None;
+}
+
+MulticastPlace MemoryMap::multicast_at(const void* pointer) const {
+  std::shared_lock lock(mutex_);
+  const Entry* entry = lookup(pointer);
+  if (entry == nullptr || entry->multicast == nullptr) return {};
+  return {entry->multicast,
+          static_cast<size_t>(static_cast<const std::byte*>(pointer) - entry->properties.base)};
+}
+
 void MemoryMap::protect(const void* base, bool is_readable, bool is_writable) {
   std::unique_lock lock(mutex_);
   const auto found = entries_.find(reinterpret_cast<uintptr_t>(base));
-  if (found == entries_.end() || found->second.properties.origin != MemoryOrigin::Mapped) return;
-  found->second.is_readable = is_readable;
+  if (found == entries_.end()) return;
+  const MemoryOrigin origin = found->second.properties.origin;
+  if (origin != MemoryOrigin::Mapped && origin != MemoryOrigin::Multicast) return;
+  found->second.is_readable = is_readable && origin == MemoryOrigin::Mapped;
   found->second.is_writable = is_writable;
 }
 
@@ -359,13 +392,9 @@ Error MemoryMap::name_for_others(const void* pointer, RemoteName* out) const {
 }
 
 Error MemoryMap::import_named(int device, const RemoteName& name, MemoryProperties* out) {
-  const std::string path = fmt::format("/proc/{}/fd/{}", name.pid, name.fd);
-  // Needs the same user, and that the exporter lives: the rules of cudaIpcOpenMemHandle too.
-  Fd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC));
-  struct stat file {};
-  if (!fd.valid() || fstat(fd.get(), &file) != 0) return Error::InvalidValue;
-  if (file.st_dev != name.node || file.st_ino != name.inode) return Error::InvalidValue;
-  return import(device, std::move(fd), name.bytes, name.offset, out);
+  Fd file = open_named(name);
+  if (!file.valid()) return Error::InvalidValue;
+  return import(device, std::move(file), name.bytes, name.offset, out);
 }
 
 const MemoryMap::Entry* MemoryMap::lookup(const void* pointer) const {
@@ -408,6 +437,7 @@ Error MemoryMap::check_range(const void* pointer, size_t bytes, bool* pageable, 
     return arena_.owns(pointer) || is_reserved(pointer) ? Error::InvalidValue : Error::None;
   }
   if (entry->properties.origin == MemoryOrigin::Mapped) return check_mapped(pointer, bytes, use);
+  if (use == Use::Read ? !entry->is_readable : !entry->is_writable) return Error::InvalidValue;
   const auto offset =
       static_cast<size_t>(static_cast<const std::byte*>(pointer) - entry->properties.base);
   if (bytes <= entry->properties.bytes - offset) return Error::None;

@@ -32,7 +32,7 @@
 
 namespace niccolite::gpu::virtual_ {
 
-enum class MemoryOrigin : uint8_t { Carved, Shareable, Imported, Registered, Mapped };
+enum class MemoryOrigin : uint8_t { Carved, Shareable, Imported, Registered, Mapped, Multicast };
 
 /// What a copy or fill does with a range of memory.
 enum class Use : uint8_t { Read, Write };
@@ -63,9 +63,20 @@ struct RemoteName {
   uint64_t bytes;
 };
 
+/// The file that `name` means; invalid: its process has ended, or the file is closed there.
+Fd open_named(const RemoteName& name);
+
 /// May `bytes` from `offset` on of another process' memory be mapped: are they there, and will they
 /// stay (the file is sealed against shrinking)?
 bool can_be_mapped(const Fd& fd, size_t bytes, size_t offset);
+
+class MulticastObject;
+
+/// A place in the range of a multicast object, where stores of copy engines go.
+struct MulticastPlace {
+  std::shared_ptr<MulticastObject> object;
+  size_t offset = 0;
+};
 
 class MemoryMap {
  public:
@@ -102,6 +113,11 @@ class MemoryMap {
   /// protect(), and share() knows it. InvalidValue: other memory is there.
   Error enter_mapping(int device, std::byte* base, size_t bytes,
                       std::shared_ptr<const Fd> file = nullptr);
+  /// Enters addresses that a program mapped a multicast object at: they can be written, once
+  /// protect() says so, and never read. InvalidValue: other memory is there.
+  Error enter_multicast(int device, std::byte* base, std::shared_ptr<MulticastObject> object);
+  /// The place of `pointer` in the range of a multicast object; null object: it is in none.
+  MulticastPlace multicast_at(const void* pointer) const;
   /// Says what may be done with memory that a program mapped at `base`.
   void protect(const void* base, bool is_readable, bool is_writable);
   /// Addresses that a program keeps for mappings: where nothing is mapped, they are no memory.
@@ -132,6 +148,7 @@ class MemoryMap {
     size_t mapped_bytes = 0;
     bool is_suspended = false;
     std::shared_ptr<const Fd> backing;  // of one that a program mapped
+    std::shared_ptr<MulticastObject> multicast;
     bool is_readable = true;
     bool is_writable = true;
     std::shared_ptr<const MemoryPool> pool;

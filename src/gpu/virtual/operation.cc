@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "gpu/virtual/graph.h"
+#include "gpu/virtual/multicast.h"
 #include "gpu/virtual/scheduler.h"
 
 namespace niccolite::gpu::virtual_ {
@@ -80,6 +81,24 @@ bool holds(Word found, Word value, Comparison comparison) {
 bool is_over(const WaitValue& wait) {
   if (wait.bytes == 8) return holds(load<uint64_t>(wait.address), wait.value, wait.comparison);
   return holds(load<uint32_t>(wait.address), static_cast<uint32_t>(wait.value), wait.comparison);
+}
+
+/// Calls store(address, offset from `target`, bytes) for each memory that `bytes` at `target` go
+/// to: at `target` itself, or in the memory of all GPUs where that is `offset` behind a place in a
+/// multicast range. Memory that is bound there no more gets nothing.
+template <typename Store>
+void store_to_all(const MulticastPlace& place, std::byte* target, size_t offset, size_t bytes,
+                  Store&& store) {
+  if (place.object == nullptr) return store(target, size_t{0}, bytes);
+  const std::shared_ptr<const MulticastMemory> memory = place.object->memory();
+  std::vector<std::byte*> members(static_cast<size_t>(memory->devices()));
+  for (size_t done = 0; done < bytes;) {
+    const size_t found = memory->find(place.offset + offset + done, members);
+    const size_t piece = std::min(found, bytes - done);
+    if (piece == 0) return;
+    for (std::byte* const member : members) store(member, done, piece);
+    done += piece;
+  }
 }
 
 }  // namespace
@@ -157,30 +176,41 @@ Progress Operation::step() {
     return task_->step();
   }
   if (const auto* copy = std::get_if<Copy>(&work_)) {
-    return move_piece(
-        position_, copy->width, copy->rows * copy->slices,
-        [&](size_t row, size_t column, size_t bytes) {
-          const size_t slice = row / copy->rows;
-          row %= copy->rows;
-          std::memmove(
-              copy->target + slice * copy->target_slice + row * copy->target_pitch + column,
-              copy->source + slice * copy->source_slice + row * copy->source_pitch + column, bytes);
-        });
+    return move_piece(position_, copy->width, copy->rows * copy->slices,
+                      [&](size_t row, size_t column, size_t bytes) {
+                        const size_t slice = row / copy->rows;
+                        row %= copy->rows;
+                        const size_t offset =
+                            slice * copy->target_slice + row * copy->target_pitch + column;
+                        const std::byte* const source = copy->source + slice * copy->source_slice +
+                                                        row * copy->source_pitch + column;
+                        store_to_all(copy->place, copy->target + offset, offset, bytes,
+                                     [&](std::byte* target, size_t done, size_t piece) {
+                                       std::memmove(target, source + done, piece);
+                                     });
+                      });
   }
   if (const auto* set = std::get_if<Set>(&work_)) {
-    return move_piece(
-        position_, set->width, set->rows, [&](size_t row, size_t column, size_t bytes) {
-          fill(set->target + row * set->pitch + column, set->value, set->element_bytes, bytes);
-        });
+    return move_piece(position_, set->width, set->rows,
+                      [&](size_t row, size_t column, size_t bytes) {
+                        const size_t offset = row * set->pitch + column;
+                        store_to_all(set->place, set->target + offset, offset, bytes,
+                                     [&](std::byte* target, size_t, size_t piece) {
+                                       fill(target, set->value, set->element_bytes, piece);
+                                     });
+                      });
   }
   if (const auto* wait = std::get_if<WaitValue>(&work_))
     return is_over(*wait) ? Progress::Done : Progress::WouldBlock;
   if (const auto* write = std::get_if<WriteValue>(&work_)) {
-    if (write->bytes == 8) {
-      store<uint64_t>(write->address, write->value);
-    } else {
-      store<uint32_t>(write->address, static_cast<uint32_t>(write->value));
-    }
+    store_to_all(write->place, static_cast<std::byte*>(write->address), 0, write->bytes,
+                 [&](std::byte* target, size_t, size_t) {
+                   if (write->bytes == 8) {
+                     store<uint64_t>(target, write->value);
+                   } else {
+                     store<uint32_t>(target, static_cast<uint32_t>(write->value));
+                   }
+                 });
   }
   return Progress::Done;
 }

@@ -23,6 +23,7 @@
 #include "base/thread_annotations.h"
 #include "base/wait.h"
 #include "gpu/virtual/driver_calls.h"
+#include "gpu/virtual/memory.h"
 #include "gpu/virtual/tasks.h"
 
 namespace niccolite::gpu::virtual_ {
@@ -46,7 +47,7 @@ class Latch {
   bool is_open_ GUARDED_BY(mutex_) = false;
 };
 
-// ---- what an operation does
+// ---- what an operation does; its target may lie in the range of a multicast object
 struct Nothing {};  // a point in the order: event record and wait, fork and join
 struct Copy {       // `slices` times `rows` rows of `width` bytes
   std::byte* target;
@@ -59,7 +60,8 @@ struct Copy {       // `slices` times `rows` rows of `width` bytes
   size_t target_slice = 0;  // from slice to slice
   size_t source_slice = 0;
   std::shared_ptr<std::byte[]> staged =
-      nullptr;  // holds `source` when that was pageable host memory
+      nullptr;             // holds `source` when that was pageable host memory
+  MulticastPlace place{};  // of the target
 };
 struct Set {
   std::byte* target;
@@ -68,6 +70,7 @@ struct Set {
   size_t rows = 1;
   size_t pitch = 0;
   size_t element_bytes = 1;  // 1, 2 or 4; target, width and pitch are multiples of it
+  MulticastPlace place{};    // of the target
 };
 inline bool is_empty(const Copy& copy) {
   return copy.width == 0 || copy.rows == 0 || copy.slices == 0;
@@ -110,6 +113,7 @@ struct WriteValue {
   void* address;
   uint64_t value;
   size_t bytes;
+  MulticastPlace place{};  // of the address
 };
 struct Notify {
   std::shared_ptr<Latch> latch;

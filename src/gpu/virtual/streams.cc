@@ -263,6 +263,7 @@ Error Runtime::copy(int device, StreamHandle handle, Copy copy, bool waits) {
   bool pageable_source = false;
   TRY_VIRTUAL(memory_.check_range(copy.target, *target_bytes, &pageable_target, Use::Write));
   TRY_VIRTUAL(memory_.check_range(copy.source, *source_bytes, &pageable_source));
+  copy.place = memory_.multicast_at(copy.target);
   CaptureInfo capture;
   TRY_VIRTUAL(capture_info(device, handle, &capture));
   if (capture.state != CaptureState::None) {
@@ -287,6 +288,7 @@ Error Runtime::set(int device, StreamHandle handle, Set set, bool waits) {
   bool pageable = false;
   TRY_VIRTUAL(memory_.check_range(set.target, *bytes, &pageable, Use::Write));
   if (pageable) return Error::InvalidValue;
+  set.place = memory_.multicast_at(set.target);
   TRY_VIRTUAL(waits ? check_waiting_call(device, handle) : Error::None);
   TRY_VIRTUAL(submit(device, handle, set));
   return waits ? synchronize_stream(device, handle) : Error::None;
@@ -306,6 +308,7 @@ Error Runtime::use_word(int device, StreamHandle handle, WaitValue wait) {
 
 Error Runtime::use_word(int device, StreamHandle handle, WriteValue write) {
   TRY_VIRTUAL(check_word(write.address, write.bytes, Use::Write));
+  write.place = memory_.multicast_at(write.address);
   return submit(device, handle, write);
 }
 

@@ -1,12 +1,14 @@
 // VirtualMemory: CUDA's virtual memory management for programs: memory without addresses
-// (allocations), addresses without memory (reservations), mappings of one in the other, and access
-// to mappings. Reached by VirtualMachine::virtual_memory(); `AddressSpace` implements it.
+// (allocations), addresses without memory (reservations), mappings of one in the other, access to
+// mappings, and multicast objects (multicast.h), which are mapped as allocations are. Reached by
+// VirtualMachine::virtual_memory(); `AddressSpace` implements it.
 //
 // The rules are those of CUDA 13's driver, also where its manual is silent: a mapping is of a whole
 // allocation; mappings and reservations that lie side by side count as one range.
 // Thread safety: any thread.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -26,6 +28,14 @@ struct AllocationProperties {
   bool is_exportable = false;  // as a file descriptor
   bool is_rdma_capable = false;
 };
+
+struct MulticastProperties {
+  int devices = 0;
+  size_t bytes = 0;  // that each device can bind
+  bool is_exportable = false;
+};
+/// How long a call waits for the other devices of a team.
+inline constexpr std::chrono::seconds kTeamPatience{60};
 
 /// The values of CUmemAccess_flags.
 enum class Access : uint8_t { None = 0, Read = 1, ReadWrite = 3 };
@@ -62,6 +72,23 @@ class VirtualMemory {
   /// `descriptor`, of any process of this machine, stays the caller's.
   virtual Error import_allocation(int descriptor, AllocationHandle* out) = 0;
 
+  // ---- multicast objects: release(), export_allocation(), import_allocation() and map() take
+  // their handles, too
+  virtual Error create_multicast(const MulticastProperties& properties, AllocationHandle* out) = 0;
+  /// InvalidValue: no multicast object, a device that was added before, or a complete team.
+  virtual Error add_device(AllocationHandle multicast, int device) = 0;
+  /// Binds memory of a device of the team, and keeps it alive as long as it is bound. Waits until
+  /// the team is complete; SystemNotReady when it is not after kTeamPatience. InvalidDevice: the
+  /// memory is of no device of the team. InvalidValue: no multiple of the granularity, not within
+  /// both, or over another binding of the device.
+  virtual Error bind(AllocationHandle multicast, size_t offset, AllocationHandle memory,
+                     size_t memory_offset, size_t bytes) = 0;
+  /// Like bind(), with memory that is mapped at `address`.
+  virtual Error bind_address(AllocationHandle multicast, size_t offset, const void* address,
+                             size_t bytes) = 0;
+  /// InvalidValue: this process has not bound such a range.
+  virtual Error unbind(AllocationHandle multicast, int device, size_t offset, size_t bytes) = 0;
+
   // ---- addresses
   /// `hint` is where the range shall begin, if that is free; null: anywhere.
   virtual Error reserve(size_t bytes, size_t alignment, void* hint, void** out) = 0;
@@ -69,7 +96,7 @@ class VirtualMemory {
   virtual Error free_reservation(void* base, size_t bytes) = 0;
 
   // ---- mappings
-  /// NotSupported: only a part of the allocation.
+  /// NotSupported: only a part of the allocation. Of a multicast object: waits as bind() does.
   virtual Error map(void* address, size_t bytes, size_t offset, AllocationHandle handle) = 0;
   /// Waits for work of the devices that have access. InvalidValue: a part of a mapping, or
   /// addresses that are not reserved.
