@@ -260,6 +260,14 @@ CUresult cuGraphNodeGetDependentNodes_v2(CUgraphNode node, CUgraphNode* nodes,
                                          cudaGraphEdgeData* edges, size_t* count) {
   return call([&] { return cudaGraphNodeGetDependentNodes(node, nodes, edges, count); });
 }
+CUresult cuGraphAddDependencies(CUgraph graph, const CUgraphNode* from, const CUgraphNode* to,
+                                size_t count) {
+  return call([&] { return cudaGraphAddDependencies(graph, from, to, nullptr, count); });
+}
+CUresult cuGraphRemoveDependencies(CUgraph graph, const CUgraphNode* from, const CUgraphNode* to,
+                                   size_t count) {
+  return call([&] { return cudaGraphRemoveDependencies(graph, from, to, nullptr, count); });
+}
 CUresult cuGraphAddDependencies_v2(CUgraph graph, const CUgraphNode* from, const CUgraphNode* to,
                                    const cudaGraphEdgeData* edges, size_t count) {
   return call([&] { return cudaGraphAddDependencies(graph, from, to, edges, count); });

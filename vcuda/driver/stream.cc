@@ -190,6 +190,12 @@ CUresult cuStreamGetCaptureInfo_v3(CUstream stream, int* status, unsigned long l
                                    const cudaGraphEdgeData** edges, size_t* count) {
   return capture_info(stream, status, id, graph, dependencies, edges, count);
 }
+CUresult cuStreamUpdateCaptureDependencies(CUstream stream, CUgraphNode* dependencies, size_t count,
+                                           unsigned int flags) {
+  return in_context([&] {
+    return of(cudaStreamUpdateCaptureDependencies(stream, dependencies, nullptr, count, flags));
+  });
+}
 CUresult cuStreamUpdateCaptureDependencies_v2(CUstream stream, CUgraphNode* dependencies,
                                               const cudaGraphEdgeData* edges, size_t count,
                                               unsigned int flags) {
