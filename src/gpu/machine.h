@@ -77,6 +77,7 @@ struct CapturePoint {
 
 class EventWorkers;
 class Machine;
+class Multicast;
 
 // Owners: move-only; destruction gives the object back to its machine (and logs what the driver
 // refuses).
@@ -169,6 +170,8 @@ class Machine {
   virtual Kind kind() const = 0;
   /// The threads that run kernels and can serve descriptors meanwhile; null: there are none.
   virtual EventWorkers* event_workers() { return nullptr; }
+  /// Memory of several GPUs behind one address, where Multicast::has_multicast().
+  virtual Multicast& multicast() = 0;
   virtual int device_count() const = 0;
   virtual Result<DeviceInfo> device_info(int device) = 0;
   /// Version of the CUDA driver, as cuDriverGetVersion gives it (13000 for 13.0); virtual GPUs

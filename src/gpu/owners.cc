@@ -1,8 +1,9 @@
-// The owners of machine.h: what they hold goes back to its machine.
+// The owners of machine.h and multicast.h give their objects back.
 #include <utility>
 
 #include "base/log.h"
 #include "gpu/machine.h"
+#include "gpu/multicast.h"
 
 namespace niccolite::gpu {
 namespace {
@@ -36,6 +37,14 @@ void PoolImport::reset() {
 
 void Reservation::reset() {
   if (void* handle = std::exchange(handle_, nullptr)) report(machine_->release_reservation(handle));
+}
+
+MulticastTeam::~MulticastTeam() {
+  if (handle_ != nullptr) report(owner_->release_team(handle_));
+}
+
+MulticastMapping::~MulticastMapping() {
+  if (handle_ != nullptr) report(owner_->release_mapping(handle_));
 }
 
 Memory& Memory::operator=(Memory&& other) noexcept {

@@ -42,6 +42,7 @@ inline constexpr int kCuMaxSharedMemoryPerBlockOptin = 97;
 inline constexpr int kCuComputeCapabilityMinor = 76;
 inline constexpr int kCuVirtualMemoryManagementSupported = 102;
 inline constexpr int kCuGpuDirectRdmaWithVmmSupported = 110;
+inline constexpr int kCuMulticastSupported = 132;
 
 // CUdevice_P2PAttribute
 inline constexpr int kCuP2pNativeAtomicSupported = 3;
@@ -88,6 +89,7 @@ inline constexpr int kCuHandleNone = 0;
 inline constexpr int kCuHandlePosixFd = 1;
 inline constexpr int kCuLocationDevice = 1;
 inline constexpr int kCuGranularityMinimum = 0;
+inline constexpr int kCuGranularityRecommended = 1;
 inline constexpr int kCuAccessReadWrite = 3;
 
 struct CuLocation {
@@ -112,6 +114,13 @@ struct CuAccess {
   int flags;
 };
 static_assert(sizeof(CuAccess) == 12);
+struct CuMulticastProperties {  // CUmulticastObjectProp
+  unsigned devices;
+  size_t bytes;
+  unsigned long long handle_types;
+  unsigned long long flags;
+};
+static_assert(sizeof(CuMulticastProperties) == 32);
 struct CuUuid {
   unsigned char bytes[16];
 };
@@ -272,8 +281,16 @@ static_assert(sizeof(CuLaunchConfig) == 56);
     (const CuLaunchConfig* config, CuFunction function, void** parameters, void** extra))
 
 // The same, for functions that older drivers lack; null there.
-#define NICCOLITE_CUDA_OPTIONAL_FUNCTIONS(X)  \
-  X(cuFuncLoad, 12040, (CuFunction function)) \
-  X(cuCtxRecordEvent, 12050, (CuContext context, CuEvent event))
+#define NICCOLITE_CUDA_OPTIONAL_FUNCTIONS(X)                                                    \
+  X(cuFuncLoad, 12040, (CuFunction function))                                                   \
+  X(cuCtxRecordEvent, 12050, (CuContext context, CuEvent event))                                \
+  X(cuMulticastGetGranularity, 12010,                                                           \
+    (size_t * granularity, const CuMulticastProperties* properties, int option))                \
+  X(cuMulticastCreate, 12010, (CuAllocation * object, const CuMulticastProperties* properties)) \
+  X(cuMulticastAddDevice, 12010, (CuAllocation object, CuDevice device))                        \
+  X(cuMulticastBindAddr, 12010,                                                                 \
+    (CuAllocation object, size_t offset, CuPointer memory, size_t bytes,                        \
+     unsigned long long flags))                                                                 \
+  X(cuMulticastUnbind, 12010, (CuAllocation object, CuDevice device, size_t offset, size_t bytes))
 
 }  // namespace niccolite::gpu::cuda

@@ -6,9 +6,10 @@
 //   pools.cc    memory pools that processes share
 //   stream.cc   streams and events        graph.cc    capture and graphs
 //   host_memory.cc   page-locked memory of the host
+//   multicast.cc     teams of NVLink SHARP
 //
-// What it never does: wait for the caller's work unless asked to (nothing runs on the legacy
-// stream), and touch NVLink multicast. Thread safety: as Machine.
+// It never waits for the caller's work unless asked to (nothing runs on the legacy stream). Thread
+// safety: as Machine.
 #pragma once
 
 #include <atomic>
@@ -20,6 +21,7 @@
 #include <vector>
 
 #include "gpu/cuda/driver.h"
+#include "gpu/cuda/multicast.h"
 #include "gpu/machine.h"
 
 namespace niccolite::gpu::cuda {
@@ -57,6 +59,7 @@ class CudaMachine final : public Machine {
   static Result<CudaMachine*> create();
 
   const Driver& driver() const { return driver_; }
+  Multicast& multicast() override { return multicast_; }
   /// The primary context of `device`.
   Result<CuContext> context(int device);
   Result<ScopedContext> enter(int device);
@@ -164,7 +167,8 @@ class CudaMachine final : public Machine {
     CuStream internal_stream = nullptr;       // guarded by mutex until set; for zeroing memory
   };
 
-  explicit CudaMachine(const Driver& driver) : driver_(driver) {}
+  friend class CudaMulticast;  // a part of it, in a file of its own
+  explicit CudaMachine(const Driver& driver) : driver_(driver), multicast_(*this) {}
   Status find_devices();
   Result<Device*> device(int ordinal);
   static constexpr int kMostGuests = 64;
@@ -193,6 +197,7 @@ class CudaMachine final : public Machine {
   const Driver& driver_;
   std::vector<std::unique_ptr<Device>> devices_;
   std::atomic<bool> has_noted_closed_{false};
+  CudaMulticast multicast_;
 };
 
 /// Does `bytes` at `pointer` lie in pieces of memory that are found one after the other?

@@ -19,9 +19,11 @@
 #include "base/parameters.h"
 #include "gpu/virtual/driver_calls.h"
 #include "gpu/virtual/mappings.h"
+#include "gpu/virtual/multicast.h"
 #include "gpu/virtual/path_fault.h"
 #include "gpu/virtual/runtime.h"
 #include "gpu/virtual/scheduler.h"
+#include "gpu/virtual/team.h"
 
 namespace niccolite::gpu::virtual_ {
 namespace {
@@ -46,9 +48,17 @@ bool is_said_to_tear(const std::string& pairs, int a, int b) {
 
 class Driver final : public VirtualMachine, public DriverCalls {
  public:
-  explicit Driver(Runtime& runtime) : runtime_(runtime) {}
+  explicit Driver(Runtime& runtime)
+      : runtime_(runtime), multicast_(runtime.memory(), runtime.visible()) {}
 
   Kind kind() const override { return Kind::Virtual; }
+  Multicast& multicast() override { return multicast_; }
+  std::shared_ptr<const MulticastMemory> multicast_memory(const void* address,
+                                                          size_t* offset) override {
+    const MulticastPlace place = runtime_.memory().multicast_at(address);
+    *offset = place.offset;
+    return place.object == nullptr ? nullptr : place.object->memory();
+  }
   int device_count() const override { return runtime_.device_count(); }
   Result<DeviceInfo> device_info(int device) override { return runtime_.describe(device); }
   int driver_version() const override { return kVersion; }
@@ -647,6 +657,7 @@ class Driver final : public VirtualMachine, public DriverCalls {
   }
 
   Runtime& runtime_;
+  VirtualMulticast multicast_;
 };
 
 }  // namespace

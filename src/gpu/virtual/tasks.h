@@ -12,6 +12,7 @@
 
 #include "gpu/event_source.h"
 #include "gpu/machine.h"
+#include "gpu/virtual/multicast_memory.h"
 
 namespace niccolite::gpu::virtual_ {
 
@@ -43,6 +44,10 @@ class VirtualMachine : public Machine, public EventWorkers {
  public:
   /// Queues `kernel` on the stream, or adds it to the graph the stream is capturing into.
   virtual Status launch(int device, StreamHandle stream, std::shared_ptr<Kernel> kernel) = 0;
+  /// The memory behind `address`, and the place of `address` in it; null: `address` is in no range
+  /// of a multicast team.
+  virtual std::shared_ptr<const MulticastMemory> multicast_memory(const void* address,
+                                                                  size_t* offset) = 0;
   /// For vcuda's libcuda.so.1.
   virtual DriverCalls& driver_calls() = 0;
 };
@@ -50,7 +55,7 @@ class VirtualMachine : public Machine, public EventWorkers {
 /// The entry point of the virtual driver. `interface_version` must be kInterfaceVersion, else null:
 /// the two libraries are of different builds. Signature: VirtualMachine*
 /// niccolite_virtual_driver(int interface_version).
-inline constexpr int kInterfaceVersion = 12;
+inline constexpr int kInterfaceVersion = 13;
 inline constexpr const char* kEntryPoint = "niccolite_virtual_driver";
 
 }  // namespace niccolite::gpu::virtual_

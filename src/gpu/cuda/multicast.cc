@@ -1,0 +1,169 @@
+#include "gpu/cuda/multicast.h"
+
+#include <algorithm>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "base/thread_annotations.h"
+#include "gpu/cuda/machine.h"
+
+namespace niccolite::gpu::cuda {
+
+struct CudaMulticast::Team {
+  struct Bound {
+    int ordinal;
+    size_t offset;
+    size_t bytes;
+    friend bool operator==(const Bound&, const Bound&) = default;
+  };
+  CuAllocation object = 0;
+  std::mutex mutex;
+  std::vector<Bound> bound GUARDED_BY(mutex);  // by this process
+};
+
+struct CudaMulticast::Mapped {
+  int ordinal = -1;
+  CuPointer address = 0;
+  size_t bytes = 0;
+};
+
+bool CudaMulticast::has_multicast(int ordinal) {
+  const Driver& driver = machine_.driver();
+  const Result<CudaMachine::Device*> device = machine_.device(ordinal);
+  int value = 0;
+  return device.is_ok() && driver.cuMulticastCreate != nullptr &&
+         driver.cuDeviceGetAttribute(&value, kCuMulticastSupported, device.value()->device) ==
+             kCuSuccess &&
+         value != 0;
+}
+
+// The recommended one, which the largest pages of a GPU need.
+Result<size_t> CudaMulticast::granularity(int devices) {
+  const Driver& driver = machine_.driver();
+  const ScopedContext scoped = TRY(machine_.enter_any());
+  const CuMulticastProperties properties{static_cast<unsigned>(devices), 0, kCuHandlePosixFd, 0};
+  size_t granularity = 0;
+  TRY(driver.check(
+      driver.cuMulticastGetGranularity(&granularity, &properties, kCuGranularityRecommended),
+      "cuMulticastGetGranularity({} devices)", devices));
+  return granularity;
+}
+
+Result<MulticastTeam> CudaMulticast::create(int devices, size_t bytes) {
+  const Driver& driver = machine_.driver();
+  const ScopedContext scoped = TRY(machine_.enter_any());
+  const CuMulticastProperties properties{static_cast<unsigned>(devices), bytes, kCuHandlePosixFd,
+                                         0};
+  auto team = std::make_unique<Team>();
+  TRY(driver.check(driver.cuMulticastCreate(&team->object, &properties),
+                   "cuMulticastCreate({} devices, {} bytes)", devices, bytes));
+  return MulticastTeam(this, team.release(), bytes);
+}
+
+Result<Fd> CudaMulticast::export_team(const MulticastTeam& team) {
+  return machine_.export_allocation(static_cast<Team*>(team.handle())->object);
+}
+
+Result<MulticastTeam> CudaMulticast::import_team(Fd fd, size_t bytes) {
+  const ScopedContext scoped = TRY(machine_.enter_any());
+  auto team = std::make_unique<Team>();
+  team->object = TRY(machine_.import_allocation(fd));
+  return MulticastTeam(this, team.release(), bytes);
+}
+
+Status CudaMulticast::join(const MulticastTeam& team, int ordinal) {
+  const Driver& driver = machine_.driver();
+  const CuDevice device = TRY(machine_.device(ordinal))->device;
+  const ScopedContext scoped = TRY(machine_.enter(ordinal));
+  return driver.check(
+      driver.cuMulticastAddDevice(static_cast<Team*>(team.handle())->object, device),
+      "cuMulticastAddDevice(device {})", ordinal);
+}
+
+Status CudaMulticast::bind(const MulticastTeam& team, int ordinal, size_t offset,
+                           const void* memory, size_t bytes) {
+  const Driver& driver = machine_.driver();
+  auto* const held = static_cast<Team*>(team.handle());
+  const ScopedContext scoped = TRY(machine_.enter(ordinal));
+  const ScopedRelaxedCapture relaxed(driver);
+  TRY(driver.check(
+      driver.cuMulticastBindAddr(held->object, offset, as_pointer(memory), bytes, /*flags=*/0),
+      "cuMulticastBindAddr({} bytes of device {} at offset {})", bytes, ordinal, offset));
+  const std::lock_guard lock(held->mutex);
+  held->bound.push_back({ordinal, offset, bytes});
+  return {};
+}
+
+Status CudaMulticast::unbind(const MulticastTeam& team, int ordinal, size_t offset, size_t bytes) {
+  const Driver& driver = machine_.driver();
+  auto* const held = static_cast<Team*>(team.handle());
+  const CuDevice device = TRY(machine_.device(ordinal))->device;
+  {
+    const std::lock_guard lock(held->mutex);
+    const Team::Bound wanted{ordinal, offset, bytes};
+    const auto bound = std::find(held->bound.begin(), held->bound.end(), wanted);
+    if (bound == held->bound.end()) {
+      return Status::cuda_error("device {} has bound no {} bytes at offset {} of this team",
+                                ordinal, bytes, offset);
+    }
+    held->bound.erase(bound);
+  }
+  const ScopedContext scoped = TRY(machine_.enter(ordinal));
+  return driver.check(driver.cuMulticastUnbind(held->object, device, offset, bytes),
+                      "cuMulticastUnbind({} bytes of device {} at offset {})", bytes, ordinal,
+                      offset);
+}
+
+Result<MulticastMapping> CudaMulticast::map(const MulticastTeam& team, int ordinal) {
+  const Driver& driver = machine_.driver();
+  auto* const held = static_cast<Team*>(team.handle());
+  const size_t bytes = team.bytes();
+  const ScopedContext scoped = TRY(machine_.enter(ordinal));
+  const ScopedRelaxedCapture relaxed(driver);
+  auto mapped = std::make_unique<Mapped>(Mapped{ordinal, 0, bytes});
+  TRY(driver.check(driver.cuMemAddressReserve(&mapped->address, bytes, TRY(granularity(2)), 0, 0),
+                   "cuMemAddressReserve({} bytes)", bytes));
+  Rollback free_address([&] { driver.cuMemAddressFree(mapped->address, bytes); });
+  TRY(driver.check(driver.cuMemMap(mapped->address, bytes, 0, held->object, 0),
+                   "cuMemMap({} bytes of a multicast object)", bytes));
+  Rollback unmap([&] { driver.cuMemUnmap(mapped->address, bytes); });
+  TRY(machine_.allow_access(mapped->address, bytes, {ordinal}));
+  unmap.disarm();
+  free_address.disarm();
+  auto* const data = static_cast<std::byte*>(as_address(mapped->address));
+  return MulticastMapping(this, mapped.release(), data);
+}
+
+// To its end, whatever fails; the first failure is the result.
+Status CudaMulticast::release_team(void* handle) {
+  const std::unique_ptr<Team> team(static_cast<Team*>(handle));
+  const Driver& driver = machine_.driver();
+  const ScopedRelaxedCapture relaxed(driver);
+  Status status;
+  const std::lock_guard lock(team->mutex);
+  for (const Team::Bound& bound : team->bound) {
+    const Result<CudaMachine::Device*> device = machine_.device(bound.ordinal);
+    if (!device.is_ok()) continue;
+    Status unbound = driver.check(
+        driver.cuMulticastUnbind(team->object, device.value()->device, bound.offset, bound.bytes),
+        "cuMulticastUnbind(device {})", bound.ordinal);
+    if (status.is_ok()) status = std::move(unbound);
+  }
+  Status released = driver.check(driver.cuMemRelease(team->object), "cuMemRelease");
+  return status.is_ok() ? std::move(released) : std::move(status);
+}
+
+Status CudaMulticast::release_mapping(void* handle) {
+  const std::unique_ptr<Mapped> mapped(static_cast<Mapped*>(handle));
+  const Driver& driver = machine_.driver();
+  const ScopedRelaxedCapture relaxed(driver);
+  Status unmapped = driver.check(driver.cuMemUnmap(mapped->address, mapped->bytes),
+                                 "cuMemUnmap({} bytes of a multicast object)", mapped->bytes);
+  Status freed = driver.check(driver.cuMemAddressFree(mapped->address, mapped->bytes),
+                              "cuMemAddressFree({} bytes)", mapped->bytes);
+  return unmapped.is_ok() ? std::move(freed) : std::move(unmapped);
+}
+
+}  // namespace niccolite::gpu::cuda

@@ -1,0 +1,110 @@
+// Multicast: addresses whose stores reach the memory of several GPUs, and whose loads reduce over
+// it, as NVSwitches offer them (NVLink SHARP, NVLS).
+//
+// A *team* is a number of GPUs, of one or several processes, and a range of bytes. Life of a team:
+//
+//   one process                 every process, for each of its GPUs
+//   create()  ── descriptor ──> import_team()
+//                               join()       all GPUs of the team
+//                               bind()       memory of the GPU, for a part of the range
+//                               map()        addresses for kernels of the GPU
+//
+// bind() and map() wait, perhaps for ever, until all GPUs have joined: callers that can lose a peer
+// let the ranks agree on every join() first.
+//
+// Who may use it: registry, transport and what lies above. Thread safety: any thread.
+#pragma once
+
+#include <cstddef>
+#include <utility>
+
+#include "base/fd.h"
+#include "base/status.h"
+
+namespace niccolite::gpu {
+
+class Multicast;
+
+/// This process's hold on a team; the team ends with the last one. Bindings that this process made
+/// end with it.
+class MulticastTeam {
+ public:
+  MulticastTeam() = default;
+  MulticastTeam(Multicast* owner, void* handle, size_t bytes)
+      : owner_(owner), handle_(handle), bytes_(bytes) {}
+  MulticastTeam(MulticastTeam&& other) noexcept { *this = std::move(other); }
+  MulticastTeam& operator=(MulticastTeam&& other) noexcept {
+    std::swap(owner_, other.owner_);
+    std::swap(handle_, other.handle_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  ~MulticastTeam();
+
+  void* handle() const { return handle_; }
+  size_t bytes() const { return bytes_; }
+  bool valid() const { return handle_ != nullptr; }
+
+ private:
+  Multicast* owner_ = nullptr;
+  void* handle_ = nullptr;
+  size_t bytes_ = 0;
+};
+
+/// Addresses of a team's range, for kernels of one GPU. No kernel may use them when it ends.
+class MulticastMapping {
+ public:
+  MulticastMapping() = default;
+  MulticastMapping(Multicast* owner, void* handle, std::byte* data)
+      : owner_(owner), handle_(handle), data_(data) {}
+  MulticastMapping(MulticastMapping&& other) noexcept { *this = std::move(other); }
+  MulticastMapping& operator=(MulticastMapping&& other) noexcept {
+    std::swap(owner_, other.owner_);
+    std::swap(handle_, other.handle_);
+    std::swap(data_, other.data_);
+    return *this;
+  }
+  ~MulticastMapping();
+
+  /// Where the range begins. The host never loads or stores there; kernels use multimem
+  /// instructions alone.
+  std::byte* data() const { return data_; }
+  bool valid() const { return handle_ != nullptr; }
+
+ private:
+  Multicast* owner_ = nullptr;
+  void* handle_ = nullptr;
+  std::byte* data_ = nullptr;
+};
+
+class Multicast {
+ public:
+  /// Can `device` be in a team?
+  virtual bool has_multicast(int device) = 0;
+  /// Ranges, offsets and bound memory are multiples of this, in bytes, for a team of `devices`.
+  virtual Result<size_t> granularity(int devices) = 0;
+  /// A team of `devices` GPUs that bind `bytes` each. CudaError: the system cannot make it.
+  virtual Result<MulticastTeam> create(int devices, size_t bytes) = 0;
+  /// A descriptor by which another process of this machine imports the team.
+  virtual Result<Fd> export_team(const MulticastTeam& team) = 0;
+  /// `bytes` as create() had them.
+  virtual Result<MulticastTeam> import_team(Fd fd, size_t bytes) = 0;
+  virtual Status join(const MulticastTeam& team, int device) = 0;
+  /// Binds `bytes` at `memory`, of `device`, to the range from `offset` on. The memory is shareable
+  /// (Machine::allocate) or of virtual memory management. It must live until the binding ends.
+  virtual Status bind(const MulticastTeam& team, int device, size_t offset, const void* memory,
+                      size_t bytes) = 0;
+  /// Ends the binding with this offset and length.
+  virtual Status unbind(const MulticastTeam& team, int device, size_t offset, size_t bytes) = 0;
+  /// The whole range.
+  virtual Result<MulticastMapping> map(const MulticastTeam& team, int device) = 0;
+
+ protected:
+  friend class MulticastTeam;
+  friend class MulticastMapping;
+  ~Multicast() = default;
+  virtual Status release_team(void* handle) = 0;
+  virtual Status release_mapping(void* handle) = 0;
+};
+
+}  // namespace niccolite::gpu

@@ -1,0 +1,158 @@
+#include "gpu/virtual/team.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "base/forks.h"
+#include "gpu/virtual/mappings.h"
+#include "gpu/virtual/virtual_memory.h"
+
+namespace niccolite::gpu::virtual_ {
+
+struct VirtualMulticast::Team {
+  struct Bound {
+    int device;  // the machine's number
+    size_t offset;
+    size_t bytes;
+    friend bool operator==(const Bound&, const Bound&) = default;
+  };
+  std::shared_ptr<MulticastObject> object;
+  std::mutex mutex;
+  std::vector<Bound> bound GUARDED_BY(mutex);  // by this process
+};
+
+struct VirtualMulticast::Mapped {
+  std::byte* base;
+  size_t bytes;
+};
+
+Status VirtualMulticast::check(const char* what, int device, Error error) const {
+  if (error == Error::None) return {};
+  return Status::cuda_error("cannot {} virtual GPU {}: {} ({})", what, device, text_of(error),
+                            name_of(error));
+}
+
+Result<size_t> VirtualMulticast::granularity(int) { return kMappingGranularity; }
+
+Result<MulticastTeam> VirtualMulticast::create(int devices, size_t bytes) {
+  auto team = std::make_unique<Team>();
+  Error error = Error::InvalidValue;
+  if (bytes % kMappingGranularity == 0)
+    error = MulticastObject::create(devices, bytes, &team->object);
+  if (error != Error::None)
+    return Status::cuda_error(
+        "cannot create a multicast team of {} virtual GPUs and {} bytes: {} "
+        "({})",
+        devices, bytes, text_of(error), name_of(error));
+  return MulticastTeam(this, team.release(), bytes);
+}
+
+Result<Fd> VirtualMulticast::export_team(const MulticastTeam& team) {
+  return static_cast<Team*>(team.handle())->object->file().duplicate();
+}
+
+Result<MulticastTeam> VirtualMulticast::import_team(Fd fd, size_t bytes) {
+  auto team = std::make_unique<Team>();
+  const Error error = MulticastObject::import(std::move(fd), &team->object);
+  if (error != Error::None || team->object->bytes() != bytes)
+    return Status::cuda_error(
+        "cannot import a multicast team of virtual GPUs and {} bytes: what "
+        "came is {}",
+        bytes,
+        error == Error::None ? fmt::format("one of {} bytes", team->object->bytes())
+                             : std::string("none"));
+  return MulticastTeam(this, team.release(), bytes);
+}
+
+Status VirtualMulticast::join(const MulticastTeam& team, int device) {
+  if (!is_visible(device)) return check("add to a multicast team", device, Error::InvalidDevice);
+  return check("add to a multicast team", device,
+               static_cast<Team*>(team.handle())->object->add(visible_.on_machine(device)));
+}
+
+Status VirtualMulticast::bind(const MulticastTeam& team, int device, size_t offset,
+                              const void* memory, size_t bytes) {
+  const auto refused = [&](Error error) {
+    return check("bind to a multicast team memory of", device, error);
+  };
+  auto* const held = static_cast<Team*>(team.handle());
+  if (!held->object->await_team(Deadline::after(kTeamPatience)))
+    return refused(Error::SystemNotReady);
+  MemoryProperties found;
+  RemoteName name;
+  if (!memory_.find(memory, &found) || found.device != device) return refused(Error::InvalidValue);
+  const auto inside = static_cast<size_t>(static_cast<const std::byte*>(memory) - found.base);
+  if (bytes > found.bytes - inside || offset % kMappingGranularity != 0 ||
+      inside % kMappingGranularity != 0 || bytes % kMappingGranularity != 0)
+    return refused(Error::InvalidValue);
+  if (const Error error = memory_.name_for_others(memory, &name); error != Error::None)
+    return refused(error);
+  name.offset += inside;
+  name.bytes = bytes;
+  std::lock_guard lock(held->mutex);
+  const int on_machine = visible_.on_machine(device);
+  if (const Error error = held->object->bind(on_machine, offset, name); error != Error::None)
+    return refused(error);
+  held->bound.push_back({on_machine, offset, bytes});
+  return {};
+}
+
+Status VirtualMulticast::unbind(const MulticastTeam& team, int device, size_t offset,
+                                size_t bytes) {
+  auto* const held = static_cast<Team*>(team.handle());
+  std::lock_guard lock(held->mutex);
+  const Team::Bound wanted{is_visible(device) ? visible_.on_machine(device) : -1, offset, bytes};
+  const auto bound = std::find(held->bound.begin(), held->bound.end(), wanted);
+  Error error = Error::InvalidValue;
+  if (bound != held->bound.end()) {
+    held->bound.erase(bound);
+    error = held->object->unbind(wanted.device, offset, bytes);
+  }
+  return check("take from a multicast team memory of", device, error);
+}
+
+Result<MulticastMapping> VirtualMulticast::map(const MulticastTeam& team, int device) {
+  auto* const held = static_cast<Team*>(team.handle());
+  const auto refused = [&](Error error) {
+    return check("map a multicast team for", device, error);
+  };
+  if (!is_visible(device)) return refused(Error::InvalidDevice);
+  if (!held->object->await_team(Deadline::after(kTeamPatience)))
+    return refused(Error::SystemNotReady);
+  auto mapped = std::make_unique<Mapped>(Mapped{nullptr, team.bytes()});
+  Error error = reserve_aligned(mapped->bytes, kMappingGranularity, &mapped->base);
+  if (error != Error::None) return refused(error);
+  error = memory_.enter_multicast(device, mapped->base, held->object);
+  if (error != Error::None) {
+    munmap(mapped->base, mapped->bytes);
+    return refused(error);
+  }
+  memory_.protect(mapped->base, /*is_readable=*/false, /*is_writable=*/true);
+  std::byte* const base = mapped->base;
+  return MulticastMapping(this, mapped.release(), base);
+}
+
+Status VirtualMulticast::release_team(void* handle) {
+  const std::unique_ptr<Team> team(static_cast<Team*>(handle));
+  if (forks::is_orphan()) return {};  // it is the parent's
+  std::lock_guard lock(team->mutex);
+  for (const Team::Bound& bound : team->bound)
+    static_cast<void>(team->object->unbind(bound.device, bound.offset, bound.bytes));
+  return {};
+}
+
+Status VirtualMulticast::release_mapping(void* handle) {
+  const std::unique_ptr<Mapped> mapped(static_cast<Mapped*>(handle));
+  if (forks::is_orphan()) return {};
+  // Out of the table first: the addresses may be somebody else's as soon as they are unmapped.
+  static_cast<void>(memory_.release(mapped->base));
+  munmap(mapped->base, mapped->bytes);
+  return {};
+}
+
+}  // namespace niccolite::gpu::virtual_
