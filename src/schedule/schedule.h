@@ -97,6 +97,7 @@ struct Instruction {
   bool finish = false;                     // apply the operation's final scaling (average)
   int chunk_of = -1;  // block whose chunk this is; -1: that of `source`, else of `target`; needed
                       // where both are absent
+  friend bool operator==(const Instruction&, const Instruction&) = default;
 };
 
 /// The block whose chunk `instruction` handles, or -1 when nothing says it. Where all blocks have
@@ -106,10 +107,12 @@ int chunk_block(const Instruction& instruction);
 struct Worker {
   int weight = 1;  // share of the channel's warps, relative to the other workers
   std::vector<Instruction> instructions{};
+  friend bool operator==(const Worker&, const Worker&) = default;
 };
 
 struct Channel {
   std::vector<Worker> workers;
+  friend bool operator==(const Channel&, const Channel&) = default;
 };
 
 /// Where an instruction stands; as text: "rank 2 channel 0 worker 1 instruction 3".
@@ -133,6 +136,7 @@ struct Connection {
   int receiver;
   int channel;
   int tag;  // tells apart the connections of one (sender, receiver, channel)
+  friend bool operator==(const Connection&, const Connection&) = default;
 };
 
 /// A message of a PointToPoint schedule, moved by one worker of one instruction at either end. At
@@ -142,6 +146,7 @@ struct Message {
   int receiver;
   int send_block;     // of the sender's input: the number of the message among its sends
   int receive_block;  // of the receiver's output: its number among the receives
+  friend bool operator==(const Message&, const Message&) = default;
 };
 
 struct Schedule {
@@ -157,6 +162,7 @@ struct Schedule {
   std::vector<Connection> connections;
   std::vector<std::vector<Channel>>
       ranks;  // [rank][channel]; all ranks have the same number of channels
+  friend bool operator==(const Schedule&, const Schedule&) = default;
 };
 
 /// Blocks that `rank` has of either buffer; 0: it has no such buffer.
