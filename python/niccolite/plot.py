@@ -5,12 +5,14 @@
     >>> plot.tune("tuned.json")             # of: niccolite tune -J tuned.json
     >>> plot.Schedule("all_reduce", ranks=4)  # shows itself in a notebook
     >>> plot.Topology()                     # this machine, too; or a file in NCCL's form
+    >>> plot.Dumps("dumps/")                # the flight recorder's: who waited for whom
 
-Curves need Matplotlib (``pip install niccolite[plot]``); schedules and topologies need nothing.
+Curves need Matplotlib (``pip install niccolite[plot]``); schedules, topologies and dumps need nothing.
 """
 
 from __future__ import annotations
 
+import html
 import json
 import os
 import subprocess
@@ -23,7 +25,7 @@ import niccolite
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Schedule", "Topology", "perf", "tune"]
+__all__ = ["Dumps", "Schedule", "Topology", "perf", "tune"]
 
 Source = Union[str, "os.PathLike[str]", dict[str, Any]]
 
@@ -102,20 +104,20 @@ def tune(source: Source, axes: Axes | None = None) -> Axes:
     return axes
 
 
-def _run(arguments: Sequence[str]) -> str:
-    """What the command ``niccolite`` prints. ValueError: it fails, with what it says."""
+def _run(arguments: Sequence[str], good: Sequence[int] = (0,)) -> str:
+    """The output of the command ``niccolite``. ValueError: its exit status is not `good`; with its message."""
     command = os.path.join(niccolite.get_folder(), "bin", "niccolite")
     done = subprocess.run([command, *arguments], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
+    if done.returncode not in good:
         raise ValueError(done.stderr.strip() or done.stdout.strip())
     return done.stdout
 
 
-def _written(arguments: Sequence[str], option: str) -> str:
-    """What the command writes into the file that `option` names."""
+def _written(arguments: Sequence[str], option: str, good: Sequence[int] = (0,)) -> str:
+    """The text that the command writes into the file that `option` names."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "written")
-        _run([*arguments, option, path])
+        _run([*arguments, option, path], good)
         with open(path, encoding="utf-8") as file:
             return file.read()
 
@@ -169,6 +171,34 @@ class Topology:
         return _written(self._arguments, "--xml")
 
     _repr_svg_ = svg
+
+    def __str__(self) -> str:
+        return self._text
+
+
+class Dumps:
+    """The flight recorder's files: which rank all others wait for. In a notebook they show the last seconds.
+
+    `source`: the folder that NICCOLITE_DUMP named, with the files of all processes, or one file. ``str()``
+    is the verdict and each rank's state. ValueError: no dump can be read.
+    """
+
+    _FOUND = (0, 1)  # 1: an operation stands still
+
+    def __init__(self, source: Union[str, os.PathLike[str]], *, seconds: float = 10) -> None:
+        self._arguments = ["inspect", os.fspath(source), "--seconds", str(seconds)]
+        self._text = _run(self._arguments, self._FOUND)
+
+    def svg(self) -> str:
+        """The last `seconds` of the first communicator: a line for each rank."""
+        return _written(self._arguments, "--svg", self._FOUND)
+
+    def json(self) -> Any:
+        """The verdicts and the ranks' states as lists and dictionaries."""
+        return json.loads(_run([*self._arguments, "--json"], self._FOUND))
+
+    def _repr_html_(self) -> str:
+        return f"{self.svg()}<pre>{html.escape(self._text)}</pre>"
 
     def __str__(self) -> str:
         return self._text

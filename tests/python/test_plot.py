@@ -1,5 +1,9 @@
 """Pictures."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 from niccolite import plot
 
@@ -30,6 +34,31 @@ def test_topologies_show_themselves(tmp_path):
     assert str(plot.Topology(file)) == str(topology)
     with pytest.raises(ValueError):
         plot.Topology(tmp_path / "none.xml")
+
+
+STUCK = """
+import os, numpy as np, nccl.core as nccl
+from nccl.virtual import run
+def main(comm):
+    x = np.ones(4)
+    comm.allreduce(x, x, nccl.SUM)
+    if comm.rank != 1: comm.allreduce(x, x, nccl.SUM)
+    while not os.listdir(os.environ['NICCOLITE_DUMP']): pass
+try: run(main, ranks=3)
+except RuntimeError: pass
+"""
+
+
+def test_dumps_show_who_waited_for_whom(tmp_path):
+    environment = {**os.environ, "NICCOLITE_DUMP": f"{tmp_path}/"}
+    subprocess.run([sys.executable, "-c", STUCK], env=environment, check=True, timeout=60)
+    dumps = plot.Dumps(tmp_path)
+    assert "rank 1" in str(dumps) and "has not called it" in str(dumps)
+    assert dumps.json()[0]["culprit"] == 1
+    shown = dumps._repr_html_()
+    assert shown.startswith("<svg") and "has not called it" in shown.partition("<pre>")[2]
+    with pytest.raises(ValueError, match="no dump"):
+        plot.Dumps(tmp_path / "none")
 
 
 def test_curves_of_perf():
