@@ -38,7 +38,8 @@ constexpr std::array<TypeInfo, ncclNumTypes> kTypes{{{"int8", 1},
                                                      {"float8_e4m3fn", 1},
                                                      {"float8_e5m2", 1}}};
 
-// The element type of a format of the struct module, in native byte order; ncclNumTypes for none.
+// The element type of a format of the struct module, in native byte order; ncclNumTypes for other
+// formats.
 ncclDataType_t element_type(const char* format, Py_ssize_t itemsize) {
   if (format == nullptr) return ncclUint8;
   if (*format == '@' || *format == '=' || *format == '<') ++format;
@@ -68,6 +69,19 @@ ncclDataType_t element_type(const char* format, Py_ssize_t itemsize) {
   }
 }
 
+// "dtype int16", or "elements of the format 'h'" of an object without a dtype.
+std::string describe_type(nb::handle object, const char* format) {
+  if (const nb::object dtype = nb::getattr(object, "dtype", nb::none()); !dtype.is_none())
+    return std::string("dtype ") + nb::str(dtype).c_str();
+  return std::string("elements of the format '") + format + "'";
+}
+
+std::string list_types() {
+  std::string text;
+  for (const TypeInfo& type : kTypes) text += (text.empty() ? "" : ", ") + std::string(type.name);
+  return text;
+}
+
 nb::handle resolver() {
   static FoundOnce resolve;
   return resolve.get([] { return nb::module_::import_("nccl.core.buffer").attr("resolve"); });
@@ -78,7 +92,7 @@ nb::handle resolver() {
 const char* name_of(ncclDataType_t type) { return kTypes[type].name; }
 size_t size_of(ncclDataType_t type) { return kTypes[type].bytes; }
 
-// Delegates, so that the destructor runs when it throws.
+// Delegates to Buffer(), so that the destructor runs if this constructor throws.
 Buffer::Buffer(const char* name, nb::handle object, bool written) : Buffer() {
   name_ = name;
   object_ = nb::borrow(object);
@@ -133,10 +147,10 @@ void Buffer::require_usable(bool is_dense, bool is_readonly) const {
 void Buffer::read_buffer_protocol(bool written) {
   type_ = element_type(export_.format, export_.itemsize);
   if (type_ == ncclNumTypes) [[unlikely]]
-    throw_invalid(std::string(name_) + " has elements of format '" + export_.format + "' (" +
-                  std::string(nb::inst_name(object_).c_str()) +
-                  "): NCCL communicates int8, uint8, int32, uint32, int64, uint64, float16, "
-                  "float32, float64, bfloat16 and fp8. Convert it, or take a view of its bytes.");
+    throw_invalid(std::string(name_) + " has " + describe_type(object_, export_.format) +
+                  ", which is not communicated. The dtypes are " + list_types() +
+                  ". Convert it (x.astype(numpy.float32)); a call that only moves data can also "
+                  "take a view of the bytes (x.view(numpy.uint8)).");
   require_usable(is_dense(static_cast<size_t>(export_.ndim), export_.shape, export_.strides,
                           static_cast<size_t>(export_.itemsize)),
                  written && export_.readonly != 0);
@@ -193,7 +207,7 @@ void Buffer::place_on(int device, std::span<const Buffer> in_flight) {
                   std::to_string(device) +
                   ": a GPU needs its own memory (CuPy, PyTorch, nccl.core.mem_alloc)");
   if (count_ == 0) return;
-  // What is in flight keeps its memory, so that the memory is still what it was.
+  // A buffer in flight keeps its memory alive, so its device and registration are still valid.
   const bool is_known = std::any_of(in_flight.begin(), in_flight.end(), [&](const Buffer& other) {
     return (other.is_registered_ || other.device_ == device) && is_within(other);
   });
@@ -211,7 +225,8 @@ void Buffer::place_on(int device, std::span<const Buffer> in_flight) {
 
 void Buffer::throw_elsewhere(int device) const {
   throw_invalid(std::string(name_) + " is on device " + std::to_string(device_) +
-                ", but communicator is on device " + std::to_string(device));
+                ", but the communicator is on device " + std::to_string(device) +
+                ": allocate it there, or copy it");
 }
 
 }  // namespace niccolite::python

@@ -1,6 +1,7 @@
 #include "communication.h"
 
 #include <nanobind/stl/array.h>
+#include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include <array>
@@ -26,10 +27,14 @@ namespace {
 // One call: its communicator, its stream and its buffers.
 class Call {
  public:
-  /// `operation` as in "Cannot <operation>: ...".
-  Call(nb::handle communicator, const char* operation, nb::handle stream)
+  /// `name` is the method's, for errors.
+  Call(nb::handle communicator, const char* name, nb::handle stream,
+       int peer = Communicator::kAllPeers)
       : owner_(communicator), communicator_(nb::cast<Communicator&>(communicator)) {
-    communicator_.require(operation);
+    communicator_.require(name);
+    communicator_.enters(name, peer);
+    communicator_.ask_rank();
+    communicator_.ask_nranks();
     device_ = communicator_.ask_device();
     stream_ = stream_handle(stream);
     is_awaited_ = stream.is_none() && devices().is_virtual();
@@ -139,10 +144,30 @@ size_t block_of(const Buffer& buffer, size_t nranks) {
   return count;
 }
 
+// TypeError: `value`, the argument `name`, is no integer.
+int as_rank(const char* name, nb::handle value) {
+  const nb::object index =
+      PyLong_Check(value.ptr()) != 0 ? nb::borrow(value) : nb::steal(PyNumber_Index(value.ptr()));
+  if (!index.is_valid()) {
+    PyErr_Format(PyExc_TypeError, "%s must be the number of a rank, not of type %s", name,
+                 Py_TYPE(value.ptr())->tp_name);
+    throw nb::python_error();
+  }
+  int overflow = 0;
+  const long rank = PyLong_AsLongAndOverflow(index.ptr(), &overflow);
+  if (overflow != 0 || !std::in_range<int>(rank))
+    throw_invalid(std::string(name) + " is " + nb::cast<std::string>(nb::str(index)) +
+                  ", which is no rank");
+  return static_cast<int>(rank);
+}
+
 ncclRedOp_t operation(nb::handle op) {
   if (PyLong_Check(op.ptr()) != 0) [[likely]]
     return static_cast<ncclRedOp_t>(PyLong_AsLong(op.ptr()));
-  if (PyNumber_Check(op.ptr()) == 0) throw_invalid("op must be an NcclRedOp or a CustomRedOp");
+  if (PyNumber_Check(op.ptr()) == 0)
+    throw_invalid(
+        std::string("op must be an NcclRedOp, such as nccl.core.SUM, or a CustomRedOp, ") +
+        "not of type " + Py_TYPE(op.ptr())->tp_name);
   const nb::object number = nb::steal(PyNumber_Long(op.ptr()));
   if (!number.is_valid()) throw nb::python_error();  // a closed operator
   return static_cast<ncclRedOp_t>(nb::cast<int>(number));
@@ -152,7 +177,7 @@ ncclRedOp_t operation(nb::handle op) {
 
 void all_reduce(nb::handle comm, nb::handle sendbuf, nb::handle recvbuf, nb::handle op,
                 nb::handle stream, nb::handle config) {
-  Call call(comm, "reduce", stream);
+  Call call(comm, "allreduce", stream);
   const Buffer& send = call.reads("sendbuf", sendbuf);
   const Buffer& receive = call.writes("recvbuf", recvbuf);
   require_same_type(send, receive);
@@ -161,8 +186,9 @@ void all_reduce(nb::handle comm, nb::handle sendbuf, nb::handle recvbuf, nb::han
                       receive.data(), send.count(), send.type(), operation(op));
 }
 
-void reduce(nb::handle comm, nb::handle sendbuf, nb::handle recvbuf, nb::handle op, int root,
-            nb::handle stream, nb::handle config) {
+void reduce(nb::handle comm, nb::handle sendbuf, nb::handle recvbuf, nb::handle op,
+            nb::handle root_number, nb::handle stream, nb::handle config) {
+  const int root = as_rank("root", root_number);
   Call call(comm, "reduce", stream);
   const Buffer& send = call.reads("sendbuf", sendbuf);
   void* target = nullptr;
@@ -176,8 +202,9 @@ void reduce(nb::handle comm, nb::handle sendbuf, nb::handle recvbuf, nb::handle 
                       send.count(), send.type(), operation(op), root);
 }
 
-void broadcast(nb::handle comm, nb::handle sendbuf, nb::handle recvbuf, int root, nb::handle stream,
-               nb::handle config) {
+void broadcast(nb::handle comm, nb::handle sendbuf, nb::handle recvbuf, nb::handle root_number,
+               nb::handle stream, nb::handle config) {
+  const int root = as_rank("root", root_number);
   Call call(comm, "broadcast", stream);
   const Buffer& receive = call.writes("recvbuf", recvbuf);
   const void* source = nullptr;
@@ -194,7 +221,7 @@ void broadcast(nb::handle comm, nb::handle sendbuf, nb::handle recvbuf, int root
 
 void all_gather(nb::handle comm, nb::handle sendbuf, nb::handle recvbuf, nb::handle stream,
                 nb::handle config) {
-  Call call(comm, "gather", stream);
+  Call call(comm, "allgather", stream);
   const Buffer& send = call.reads("sendbuf", sendbuf);
   const Buffer& receive = call.writes("recvbuf", recvbuf);
   require_same_type(send, receive);
@@ -203,8 +230,9 @@ void all_gather(nb::handle comm, nb::handle sendbuf, nb::handle recvbuf, nb::han
                       receive.data(), send.count(), send.type());
 }
 
-void gather(nb::handle comm, nb::handle sendbuf, nb::handle recvbuf, int root, nb::handle stream,
-            nb::handle config) {
+void gather(nb::handle comm, nb::handle sendbuf, nb::handle recvbuf, nb::handle root_number,
+            nb::handle stream, nb::handle config) {
+  const int root = as_rank("root", root_number);
   Call call(comm, "gather", stream);
   const Buffer& send = call.reads("sendbuf", sendbuf);
   void* target = nullptr;
@@ -218,8 +246,9 @@ void gather(nb::handle comm, nb::handle sendbuf, nb::handle recvbuf, int root, n
                       send.count(), send.type(), root);
 }
 
-void scatter(nb::handle comm, nb::handle sendbuf, nb::handle recvbuf, int root, nb::handle stream,
-             nb::handle config) {
+void scatter(nb::handle comm, nb::handle sendbuf, nb::handle recvbuf, nb::handle root_number,
+             nb::handle stream, nb::handle config) {
+  const int root = as_rank("root", root_number);
   Call call(comm, "scatter", stream);
   const Buffer& receive = call.writes("recvbuf", recvbuf);
   const void* source = nullptr;
@@ -261,29 +290,34 @@ void all_to_all(nb::handle comm, nb::handle sendbuf, nb::handle recvbuf, nb::han
 
 // ---- messages and signals
 
-void send(nb::handle comm, nb::handle sendbuf, int peer, nb::handle stream) {
-  Call call(comm, "send", stream);
+void send(nb::handle comm, nb::handle sendbuf, nb::handle peer_number, nb::handle stream) {
+  const int peer = as_rank("peer", peer_number);
+  Call call(comm, "send", stream, peer);
   const Buffer& buffer = call.reads("sendbuf", sendbuf);
   call.run(library().Send, buffer.data(), buffer.count(), buffer.type(), peer);
 }
 
-void recv(nb::handle comm, nb::handle recvbuf, int peer, nb::handle stream) {
-  Call call(comm, "recv", stream);
+void recv(nb::handle comm, nb::handle recvbuf, nb::handle peer_number, nb::handle stream) {
+  const int peer = as_rank("peer", peer_number);
+  Call call(comm, "recv", stream, peer);
   const Buffer& buffer = call.writes("recvbuf", recvbuf);
   call.run(library().Recv, buffer.data(), buffer.count(), buffer.type(), peer);
 }
 
-void put_signal(nb::handle comm, nb::handle local_buffer, int peer, uintptr_t window, size_t offset,
-                int signal, int context, unsigned flags, nb::handle stream) {
-  Call call(comm, "put_signal", stream);
+void put_signal(nb::handle comm, nb::handle local_buffer, nb::handle peer_number, uintptr_t window,
+                size_t offset, int signal, int context, unsigned flags, nb::handle stream) {
+  const int peer = as_rank("peer", peer_number);
+  Call call(comm, "put_signal", stream, peer);
   const Buffer& buffer = call.reads("local_buffer", local_buffer);
   call.run(library().PutSignal, buffer.data(), buffer.count(), buffer.type(), peer,
            reinterpret_cast<ncclWindow_t>(window),  // NOLINT(performance-no-int-to-ptr)
            offset * size_of(buffer.type()), signal, context, flags);
 }
 
-void signal(nb::handle comm, int peer, int signal, int context, unsigned flags, nb::handle stream) {
-  Call call(comm, "signal", stream);
+void signal(nb::handle comm, nb::handle peer_number, int signal, int context, unsigned flags,
+            nb::handle stream) {
+  const int peer = as_rank("peer", peer_number);
+  Call call(comm, "signal", stream, peer);
   call.run(library().Signal, peer, signal, context, flags);
 }
 
@@ -291,7 +325,9 @@ using SignalDescription = std::array<int, 4>;  // operations, peer, signal, cont
 
 void wait_signal(nb::handle comm, const std::vector<SignalDescription>& descriptions,
                  nb::handle stream) {
-  Call call(comm, "wait_signal", stream);
+  // One wait names its peer in an interrupt's text; of several waits any may be open.
+  const int peer = descriptions.size() == 1 ? descriptions[0][1] : Communicator::kAllPeers;
+  Call call(comm, "wait_signal", stream, peer);
   std::vector<ncclWaitSignalDesc_t> waits;
   for (const auto& [count, peer, signal, context] : descriptions)
     waits.push_back({.opCnt = count, .peer = peer, .sigIdx = signal, .ctx = context});
@@ -326,29 +362,29 @@ uintptr_t stream_handle(nb::handle stream) {
 }
 
 void bind_communication(nb::module_& module) {
-  // Whatever an argument is, None included, the call sees it and names it.
+  // The calls check their arguments themselves, None included, because their errors name them.
 #define NICCOLITE_ANY nb::arg().none()
   module.def("all_reduce", &all_reduce, NICCOLITE_ANY, NICCOLITE_ANY, NICCOLITE_ANY, NICCOLITE_ANY,
              NICCOLITE_ANY, NICCOLITE_ANY);
   module.def("reduce", &reduce, NICCOLITE_ANY, NICCOLITE_ANY, NICCOLITE_ANY, NICCOLITE_ANY,
-             nb::arg(), NICCOLITE_ANY, NICCOLITE_ANY);
-  module.def("broadcast", &broadcast, NICCOLITE_ANY, NICCOLITE_ANY, NICCOLITE_ANY, nb::arg(),
+             NICCOLITE_ANY, NICCOLITE_ANY, NICCOLITE_ANY);
+  module.def("broadcast", &broadcast, NICCOLITE_ANY, NICCOLITE_ANY, NICCOLITE_ANY, NICCOLITE_ANY,
              NICCOLITE_ANY, NICCOLITE_ANY);
   module.def("all_gather", &all_gather, NICCOLITE_ANY, NICCOLITE_ANY, NICCOLITE_ANY, NICCOLITE_ANY,
              NICCOLITE_ANY);
-  module.def("gather", &gather, NICCOLITE_ANY, NICCOLITE_ANY, NICCOLITE_ANY, nb::arg(),
+  module.def("gather", &gather, NICCOLITE_ANY, NICCOLITE_ANY, NICCOLITE_ANY, NICCOLITE_ANY,
              NICCOLITE_ANY, NICCOLITE_ANY);
-  module.def("scatter", &scatter, NICCOLITE_ANY, NICCOLITE_ANY, NICCOLITE_ANY, nb::arg(),
+  module.def("scatter", &scatter, NICCOLITE_ANY, NICCOLITE_ANY, NICCOLITE_ANY, NICCOLITE_ANY,
              NICCOLITE_ANY, NICCOLITE_ANY);
   module.def("reduce_scatter", &reduce_scatter, NICCOLITE_ANY, NICCOLITE_ANY, NICCOLITE_ANY,
              NICCOLITE_ANY, NICCOLITE_ANY, NICCOLITE_ANY);
   module.def("all_to_all", &all_to_all, NICCOLITE_ANY, NICCOLITE_ANY, NICCOLITE_ANY, NICCOLITE_ANY,
              NICCOLITE_ANY);
-  module.def("send", &send, NICCOLITE_ANY, NICCOLITE_ANY, nb::arg(), NICCOLITE_ANY);
-  module.def("recv", &recv, NICCOLITE_ANY, NICCOLITE_ANY, nb::arg(), NICCOLITE_ANY);
-  module.def("put_signal", &put_signal, NICCOLITE_ANY, NICCOLITE_ANY, nb::arg(), nb::arg(),
+  module.def("send", &send, NICCOLITE_ANY, NICCOLITE_ANY, NICCOLITE_ANY, NICCOLITE_ANY);
+  module.def("recv", &recv, NICCOLITE_ANY, NICCOLITE_ANY, NICCOLITE_ANY, NICCOLITE_ANY);
+  module.def("put_signal", &put_signal, NICCOLITE_ANY, NICCOLITE_ANY, NICCOLITE_ANY, nb::arg(),
              nb::arg(), nb::arg(), nb::arg(), nb::arg(), NICCOLITE_ANY);
-  module.def("signal", &signal, NICCOLITE_ANY, nb::arg(), nb::arg(), nb::arg(), nb::arg(),
+  module.def("signal", &signal, NICCOLITE_ANY, NICCOLITE_ANY, nb::arg(), nb::arg(), nb::arg(),
              NICCOLITE_ANY);
   module.def("wait_signal", &wait_signal, NICCOLITE_ANY, nb::arg(), NICCOLITE_ANY);
 #undef NICCOLITE_ANY

@@ -39,17 +39,30 @@ ncclConfig_t* values_of(std::optional<Config*> config) {
   return config && *config != nullptr ? &(*config)->values : nullptr;
 }
 
-// Runs `make`, which has the library store a new communicator's handle: in a group, when that ends.
+// Runs `how`, a call named `name` that makes a communicator, from the communicator `parent` unless
+// that is invalid. The library stores the new handle at once or, in a group, at the end of the
+// group.
 template <typename Make>
-void make(nb::handle made, Make&& how) {
+void make(nb::handle made, nb::handle parent, const char* name, Make&& how) {
   auto& communicator = nb::cast<Communicator&>(made);
+  std::vector<Communicator*> callers = {&communicator};
+  std::vector<ncclComm_t*> handles = {&communicator.handle};
   Group::current().add(nb::borrow(made), &communicator);
+  // The call waits for ranks of the parent, so that only the parent's abort ends it.
+  if (parent.is_valid()) {
+    callers = {&nb::cast<Communicator&>(parent)};
+    callers[0]->ask_names();
+    handles.push_back(&callers[0]->handle);
+    Group::current().add(nb::borrow(parent), callers[0]);
+  }
+  callers[0]->enters(name);
   watch_for_interrupts();
-  run(communicator, [&] { return how(&communicator.handle); });
+  communicator.works_aside |=
+      run(callers, handles, [&] { return how(&communicator.handle); }) == ncclInProgress;
 }
 
-void forget(Communicator& communicator) {
-  communicator.handle = nullptr;
+void forget_destroyed(Communicator& communicator) {
+  communicator.forget(Communicator::End::Destroyed);
   communicator.in_flight.clear();
 }
 
@@ -64,14 +77,17 @@ void initialize(nb::handle made, int nranks, int rank, const std::vector<nb::byt
   std::vector<ncclUniqueId> parsed;
   for (const nb::bytes& id : ids) parsed.push_back(parse_id(id));
   const auto& init = library().CommInitRankScalable.loaded();
-  make(made, [&](ncclComm_t* handle) {
+  auto& communicator = nb::cast<Communicator&>(made);
+  communicator.nranks = nranks;
+  communicator.rank = rank;
+  make(made, nb::handle(), "init", [&](ncclComm_t* handle) {
     return init(handle, nranks, rank, static_cast<int>(parsed.size()), parsed.data(),
                 values_of(config));
   });
 }
 
 void initialize_all(const std::vector<nb::handle>& made, const std::vector<int>& devices) {
-  // The library stores the handles side by side; in a group, when that ends.
+  // The library stores the handles side by side.
   auto handles = std::vector<ncclComm_t>(made.size());
   std::vector<ncclComm_t*> places;
   for (ncclComm_t& handle : handles) places.push_back(&handle);
@@ -79,57 +95,60 @@ void initialize_all(const std::vector<nb::handle>& made, const std::vector<int>&
     throw_invalid("init_all cannot stand in a group: the communicators are made at once");
   const auto& init = library().CommInitAll.loaded();
   watch_for_interrupts();
-  run(places,
+  run(std::span<Communicator* const>(), places,
       [&] { return init(handles.data(), static_cast<int>(handles.size()), devices.data()); });
   for (size_t i = 0; i < made.size(); ++i) nb::cast<Communicator&>(made[i]).handle = handles[i];
 }
 
-void split(Communicator& parent, nb::handle made, int color, int key,
-           std::optional<Config*> config) {
+void split(nb::handle self, nb::handle made, int color, int key, std::optional<Config*> config) {
+  const auto& parent = nb::cast<Communicator&>(self);
   const auto& function = library().CommSplit.loaded();
-  make(made, [&](ncclComm_t* child) {
+  make(made, self, "split", [&](ncclComm_t* child) {
     return function(parent.handle, color, key, child, values_of(config));
   });
 }
 
-void shrink(Communicator& parent, nb::handle made, std::vector<int> excluded,
+void shrink(nb::handle self, nb::handle made, std::vector<int> excluded,
             std::optional<Config*> config, int flags) {
+  const auto& parent = nb::cast<Communicator&>(self);
   const auto& function = library().CommShrink.loaded();
-  make(made, [&](ncclComm_t* child) {
+  make(made, self, "shrink", [&](ncclComm_t* child) {
     return function(parent.handle, excluded.data(), static_cast<int>(excluded.size()), child,
                     values_of(config), flags);
   });
 }
 
-void grow(Communicator& parent, nb::handle made, int nranks, std::optional<nb::bytes> id, int rank,
+void grow(nb::handle self, nb::handle made, int nranks, std::optional<nb::bytes> id, int rank,
           std::optional<Config*> config) {
   std::optional<ncclUniqueId> parsed;
   if (id) parsed = parse_id(*id);
+  const auto& parent = nb::cast<Communicator&>(self);
   const auto& function = library().CommGrow.loaded();
-  make(made, [&](ncclComm_t* grown) {
+  make(made, parent.handle != nullptr ? self : nb::handle(), "grow", [&](ncclComm_t* grown) {
     return function(parent.handle, nranks, parsed ? &*parsed : nullptr, rank, grown,
                     values_of(config));
   });
 }
 
-// Ends the communicator. Unless it is in progress, which refuses, the handle is gone from the call
-// on, whatever that answers.
+// Ends the communicator. The library refuses while a call is in progress; otherwise the handle is
+// invalid after the call, also if the call returns an error.
 void destroy(Communicator& communicator) {
   const auto& end_it = library().CommDestroy.loaded();
   library().CommGetAsyncError.loaded();
   const ncclComm_t handle = communicator.handle;
   const bool refuses = ask_async_error(communicator.handle) == ncclInProgress;
   watch_for_interrupts();
+  communicator.enters("destroy");
   try {
     run(communicator, [&] { return end_it(handle); });
   } catch (...) {
-    if (!refuses) forget(communicator);
+    if (!refuses) forget_destroyed(communicator);
     throw;
   }
-  forget(communicator);
+  forget_destroyed(communicator);
 }
 
-// The same at once, also while another thread waits for the communicator.
+// Ends the communicator at once, also while another thread waits in one of its calls.
 void abort(Communicator& communicator) {
   const auto& end_it = library().CommAbort.loaded();
   const ncclComm_t handle = take(communicator.handle);
@@ -140,13 +159,17 @@ void abort(Communicator& communicator) {
   }
   if (result != ncclSuccess) communicator.handle = handle;
   check(result);
-  if (result == ncclSuccess) communicator.in_flight.clear();
+  if (result != ncclSuccess) return;
+  communicator.forget(Communicator::End::Aborted);
+  communicator.in_flight.clear();
 }
 
-// A call that takes the communicator alone, or flags as well, and may wait.
+// Runs a call that takes the communicator, and perhaps flags, and may wait.
 template <typename Function, typename... Arguments>
-void call(nb::handle self, const Function& function, Arguments... arguments) {
+void call(nb::handle self, const char* name, const Function& function, Arguments... arguments) {
   auto& communicator = nb::cast<Communicator&>(self);
+  communicator.enters(name);
+  communicator.ask_names();
   const auto& loaded = function.loaded();
   const ncclComm_t handle = communicator.handle;
   Group::current().add(nb::borrow(self), &communicator);
@@ -154,8 +177,8 @@ void call(nb::handle self, const Function& function, Arguments... arguments) {
   run(communicator, [&] { return loaded(handle, arguments...); });
 }
 
-// ncclCommProperties_t of NCCL 2.32's header, which has more fields than ours; they are unset where
-// the library is older.
+// ncclCommProperties_t of NCCL 2.32. It has more fields than our header's type; an older
+// library leaves them unset.
 struct Properties : ncclCommProperties_t {
   uint64_t commHash = 0;
   int ginMinStride = 0;
@@ -246,6 +269,7 @@ void bind_communicators(nb::module_& module) {
       .def_prop_ro(
           "is_settled",
           [](const Communicator& self) { return self.handle == nullptr || self.is_settled(); })
+      .def("require", &Communicator::require)
       .def_prop_ro("nranks", &Communicator::ask_nranks)
       .def_prop_ro("rank", &Communicator::ask_rank)
       .def_prop_ro("device", &Communicator::ask_device);
@@ -262,15 +286,18 @@ void bind_communicators(nb::module_& module) {
              nb::arg().none());
   module.def("destroy", &destroy);
   module.def("abort", &abort);
-  module.def("finalize", [](nb::handle self) { call(self, library().CommFinalize); });
-  module.def("revoke", [](nb::handle self, int flags) { call(self, library().CommRevoke, flags); });
-  module.def("suspend",
-             [](nb::handle self, int flags) { call(self, library().CommSuspend, flags); });
-  module.def("resume", [](nb::handle self) { call(self, library().CommResume); });
+  module.def("finalize", [](nb::handle self) { call(self, "finalize", library().CommFinalize); });
+  module.def("revoke",
+             [](nb::handle self, int flags) { call(self, "revoke", library().CommRevoke, flags); });
+  module.def("suspend", [](nb::handle self, int flags) {
+    call(self, "suspend", library().CommSuspend, flags);
+  });
+  module.def("resume", [](nb::handle self) { call(self, "resume", library().CommResume); });
   module.def("properties", &properties);
   module.def("comm_unique_id", [](Communicator& self) {
     ncclUniqueId id;
     const auto& function = library().CommGetUniqueId.loaded();
+    self.enters("get_unique_id");
     run(self, [&] { return function(self.handle, &id); });
     return as_bytes(id);
   });

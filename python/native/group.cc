@@ -22,7 +22,7 @@ std::vector<Communicator*> communicators_of(const std::vector<Group::Call>& call
 }  // namespace
 
 Group& Group::current() {
-  // Leaked with the thread: its calls hold Python objects, and no GIL is there when a thread ends.
+  // Never freed: its calls hold Python objects, and a thread that ends does not hold the GIL.
   static thread_local Group* const group = new Group;
   return *group;
 }
@@ -42,7 +42,7 @@ void Group::add(nb::object owner, Communicator* communicator) {
 }
 
 std::vector<Group::Call> Group::close() {
-  depth_ = std::max(0, depth_ - 1);  // the library says when there was no group
+  depth_ = std::max(0, depth_ - 1);  // without a group the library's call fails
   return depth_ == 0 ? std::exchange(calls_, {}) : std::vector<Call>{};
 }
 
@@ -54,7 +54,8 @@ void Group::end() {
   watch_for_interrupts();
   const auto& end_group = library().GroupEnd.loaded();
   try {
-    const bool works_aside = run(handles, [&] { return end_group(); }) == ncclInProgress;
+    const bool works_aside =
+        run(communicators, handles, [&] { return end_group(); }) == ncclInProgress;
     for (Communicator* communicator : communicators) communicator->works_aside |= works_aside;
     for (const Call& call : calls) {
       if (!call.is_awaited) continue;
@@ -77,7 +78,8 @@ float Group::end_simulated() {
   const std::vector<Call> calls = close();  // dies after the library has forgotten them
   ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
   const auto& end_group = library().GroupSimulateEnd.loaded();
-  run(std::span<ncclComm_t* const>(), [&] { return end_group(&info); });
+  run(std::span<Communicator* const>(), std::span<ncclComm_t* const>(),
+      [&] { return end_group(&info); });
   return info.estimatedTime;
 }
 

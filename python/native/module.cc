@@ -24,8 +24,8 @@ namespace nb = nanobind;
 namespace niccolite::python {
 namespace {
 
-// What nccl.core.buffer wants of an object that has __dlpack__, without synchronisation of streams:
-// (address, shape, strides in elements, type code, bits, lanes, device type, device).
+// Describes an object that has __dlpack__ for nccl.core.buffer, without a synchronisation of
+// streams: (address, shape, strides in elements, type code, bits, lanes, device type, device).
 nb::tuple describe_dlpack(const nb::ndarray<nb::ro>& array) {
   nb::list shape;
   nb::list strides;
@@ -62,7 +62,9 @@ void bind_library(nb::module_& module) {
     return version;
   });
   module.def("error_string", [](int result) {
-    return std::string(library().GetErrorString(static_cast<ncclResult_t>(result)));
+    const std::string text = library().GetErrorString(static_cast<ncclResult_t>(result));
+    // In brackets C's text names ncclGetLastError, whose answer NCCLError has already.
+    return text.substr(0, text.find(" (ncclGetLastError"));
   });
 }
 

@@ -40,6 +40,7 @@ nb::tuple register_buffer(Communicator& communicator, nb::handle object) {
   Buffer buffer("buffer", object, false);
   void* handle = nullptr;
   const auto& function = library().CommRegister.loaded();
+  communicator.enters("register_buffer");
   run(communicator,
       [&] { return function(communicator.handle, buffer.data(), buffer.bytes(), &handle); });
   return nb::make_tuple(reinterpret_cast<uintptr_t>(handle), buffer.bytes());
@@ -49,6 +50,7 @@ size_t register_window(nb::handle self, nb::handle object, int flags, WindowPlac
   auto& communicator = nb::cast<Communicator&>(self);
   Buffer buffer("buffer", object, false);
   const auto& function = library().CommWindowRegister.loaded();
+  communicator.enters("register_window");
   Group::current().add(nb::borrow(self), &communicator);
   watch_for_interrupts();
   run(communicator, [&] {
@@ -109,7 +111,7 @@ void bind_resources(nb::module_& module) {
              nb::arg());
   module.def("deregister_window", [](uintptr_t comm, uintptr_t window) {
     const auto& function = library().CommWindowDeregister.loaded();
-    run(std::span<ncclComm_t* const>(),
+    run(std::span<Communicator* const>(), std::span<ncclComm_t* const>(),
         [&] { return function(as_communicator(comm), as_window(window)); });
   });
   module.def("window_user_pointer", [](uintptr_t comm, uintptr_t window) {
@@ -145,6 +147,7 @@ void bind_resources(nb::module_& module) {
   });
   module.def("create_dev_comm", [](Communicator& self, DevCommRequirements& wanted, DevComm& made) {
     const auto& function = library().DevCommCreate.loaded();
+    self.enters("create_dev_comm");
     run(self, [&] { return function(self.handle, &wanted.values, made.values()); });
   });
   module.def("destroy_dev_comm", [](uintptr_t comm, DevComm& made) {

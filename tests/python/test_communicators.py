@@ -41,7 +41,7 @@ def test_null_communicators():
         null.team_cft, lambda: null.team_rank_to_world(team, 0), lambda: null.team_rank_to_lsa(team, 0),
     ]
     for call in calls:
-        with pytest.raises(NcclInvalid, match="Cannot .*: Communicator not initialized"):
+        with pytest.raises(NcclInvalid, match="Cannot .*: the communicator is not initialized"):
             call()
 
 
@@ -186,7 +186,7 @@ def test_resources_close_once_and_with_their_communicator(comm):
     assert window.user_ptr == memory.handle
     assert window.get_peer_device_pointer(0, 8) and window.get_lsa_device_pointer(0)
     assert window.get_lsa_multimem_device_pointer() is None
-    assert repr(operator).startswith("<CustomRedOp: type=PreMulSum, dtype=FLOAT32, residence=HostImm")
+    assert repr(operator).startswith("<CustomRedOp: type=PreMulSum, dtype=float32, residence=HostImm")
     operator.close()
     operator.close()
     assert repr(operator) == "<CustomRedOp: closed>"
@@ -395,22 +395,65 @@ elif sys.argv[1] == "group":
             nccl.Communicator.init(2, 0, nccl.get_unique_id())
 else:
     comm, other = nccl.Communicator.init_all(2)
-    wait = lambda: comm.allreduce(np.ones(4), np.ones(4), nccl.SUM)
+    wait = {"split": lambda: comm.split(0), "recv": lambda: comm.recv(np.ones(4), 1),
+            "call": lambda: comm.allreduce(np.ones(4), np.ones(4), nccl.SUM)}[sys.argv[1]]
 threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
 try:
     wait()
-except KeyboardInterrupt:
-    print("interrupted")
+except KeyboardInterrupt as interrupt:
+    print(interrupt)
+    if sys.argv[1] not in ("init", "group"):
+        try:
+            wait()
+        except nccl.NcclInvalid as error:
+            print(error)
     sys.stdout.flush()
     os._exit(0)
 """
 
 
-@pytest.mark.parametrize("where", ["init", "group", "call"])
-def test_ctrl_c_ends_waits(where):
+@pytest.mark.parametrize(("where", "call"), [
+    ("init", "init"), ("group", "init"), ("call", "allreduce"), ("recv", "recv"), ("split", "split"),
+])
+def test_ctrl_c_ends_waits_and_says_for_whom(where, call):
     done = subprocess.run([sys.executable, "-c", INTERRUPTED, where], timeout=30,
                           stdout=subprocess.PIPE, text=True)
-    assert done.stdout == "interrupted\n"
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith(f"rank 0 of 2 waited in {call} for rank 1. Its communicator was aborted. ")
+    assert lines[1:] == ([] if call == "init" else [f"Cannot {call}: the communicator has been aborted"])
+
+
+def test_destroyed_and_aborted_communicators_say_so():
+    for end in ["destroy", "abort"]:
+        [comm] = Communicator.init_all(1)
+        assert comm.rank == 0
+        getattr(comm, end)()
+        for name, call in [("allreduce", lambda: comm.allreduce(np.ones(1), np.ones(1), nccl.SUM)),
+                           ("split", lambda: comm.split(0)), ("get rank", lambda: comm.rank)]:
+            with pytest.raises(NcclInvalid, match=f"Cannot {name}: the communicator has been {end.rstrip('e')}ed"):
+                call()
+        assert f"has been {end.rstrip('e')}ed" in comm._repr_html_()
+
+
+def test_a_communicator_that_is_initialized_again_has_its_new_rank():
+    [comm] = Communicator.init_all(1)
+    assert (comm.rank, comm.nranks, comm.properties.n_ranks) == (0, 1, 1)
+    comm.destroy()
+    virtual.devices(2)
+    identity = nccl.get_unique_id()
+    first = Communicator()
+    with nccl.group():
+        for rank, one in enumerate([first, comm]):
+            virtual.devices()[rank].set_current()
+            one.initialize(2, rank, identity)
+    assert (comm.rank, comm.nranks, comm.properties.n_ranks, int(comm.device)) == (1, 2, 2, 1)
+    comm.abort(), first.abort()
+
+
+def test_communicators_show_themselves_in_a_notebook(comm):
+    shown = comm._repr_html_()
+    for part in ["<th>rank</th><td>0 of 1</td>", "virtual GPU 0", "MiB", "ready"]:
+        assert part in shown
 
 
 # Rank 0 waits in a call while rank 1's process ends.
@@ -568,16 +611,32 @@ def test_an_abort_ends_the_wait_of_another_thread():
     assert "not a communicator" not in done.stderr
 
 
-def test_ctrl_c_ends_a_run():
-    code = ("import os, signal, threading, numpy as np, nccl.core as nccl\n"
-            "from nccl.virtual import run\n"
-            "def main(comm):\n"
-            "    if comm.rank: comm.allreduce(np.ones(4), np.ones(4), nccl.SUM)\n"
-            "    else: threading.Event().wait(20)\n"
-            "threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
-            "run(main, ranks=3)\n")
-    done = subprocess.run([sys.executable, "-c", code], timeout=30, stderr=subprocess.PIPE, text=True)
-    assert done.returncode in (1, -signal.SIGINT) and "KeyboardInterrupt" in done.stderr
+RUN_INTERRUPTED = """
+import os, signal, sys, threading, numpy as np, nccl.core as nccl
+from nccl.virtual import run
+arrivals, arrive = os.pipe()
+def main(comm):
+    comm.allreduce(np.ones(4), np.ones(4), nccl.SUM)
+    os.write(arrive, b".")
+    if comm.rank == 1: threading.Event().wait(20)
+    if comm.rank == 3: comm.recv(np.ones(4), 1)
+    comm.allreduce(np.ones(4), np.ones(4), nccl.SUM)
+def interrupt():
+    for _ in range(4): os.read(arrivals, 1)
+    threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()
+threading.Thread(target=interrupt, daemon=True).start()
+run(main, ranks=4, processes=sys.argv[1] == "processes")
+"""
+
+
+@pytest.mark.parametrize("how", ["threads", "processes"])
+def test_ctrl_c_ends_a_run_and_says_who_waited_for_whom(how):
+    done = subprocess.run([sys.executable, "-c", RUN_INTERRUPTED, how], timeout=30,
+                          stderr=subprocess.PIPE, text=True)
+    assert done.returncode in (1, -signal.SIGINT)
+    assert done.stderr.splitlines()[-1] == (
+        "KeyboardInterrupt: run() of 4 ranks was interrupted: ranks 0, 2 waited in allreduce (<string>:10) for "
+        "ranks 1, 3; rank 1 ran <string>:8; rank 3 waited in recv (<string>:9) for rank 1")
 
 
 # Rank 2 is killed while the others are in a call, or wait for something of their own; or when it has

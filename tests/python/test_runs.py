@@ -4,7 +4,10 @@ import os
 import subprocess
 import sys
 
+import nccl.core as nccl
+import numpy as np
 import pytest
+from nccl.virtual import RankError, run
 
 
 def _told(program, environment=None, file=None):
@@ -117,3 +120,69 @@ print(run(main, ranks=3))
 
 def test_a_rank_that_has_returned_disturbs_nobody():
     assert _told(SLOW) == "[3, 1, 3]\n"
+
+
+TWO_AT_ONCE = """
+import threading, numpy as np, nccl.core as nccl
+from nccl.virtual import run
+together = threading.Barrier(2)
+results = []
+def main(comm, name):
+    if comm.rank == (name == "b"): together.wait()  # the runs' calls come in another order on each rank
+    x = np.full(4, comm.rank + 1)
+    comm.allreduce(x, x, nccl.SUM)
+    return int(x[0])
+def one(name): results.append(run(main, ranks=2, args=(name,)))
+threads = [threading.Thread(target=one, args=(name,)) for name in "ab"]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print(results, run(lambda comm: run(main, ranks=1, args=("c",)), ranks=2))
+"""
+
+
+def test_two_runs_at_once_do_not_share_devices():
+    # 1 device for each rank of both runs, in whatever order they begin
+    assert _told(TWO_AT_ONCE) == "[[3, 3], [3, 3]] [[1], [1]]\n"
+    assert "other runs use 2 virtual GPUs" in _told(
+        "from nccl.virtual import run\nrun(lambda comm: run(lambda inner: 0, ranks=2), ranks=2)",
+        {"NICCOLITE_DEVICES": "virtual:3"})
+
+
+A = "np.ones(4, np.float32)"
+MISTAKES = [
+    (f"comm.allreduce({A}.astype(np.int16), {A}, nccl.SUM)", "NcclInvalid: sendbuf has dtype int16, which is not communicated. The dtypes are int8,"),
+    (f"comm.allreduce({A}.astype(bool), {A}, nccl.SUM)", "NcclInvalid: sendbuf has dtype bool, which"),
+    (f"comm.allreduce([1, 2], {A}, nccl.SUM)", "NcclInvalid: sendbuf is of type list, which is no array: pass a NumPy or CuPy array"),
+    (f"comm.allreduce({A}, None, nccl.SUM)", "NcclInvalid: recvbuf is None: pass a NumPy"),
+    (f"comm.allreduce({A}, {A}.astype(float), nccl.SUM)", "NcclInvalid: Dtype mismatch: sendbuf has dtype float32, recvbuf has dtype float64"),
+    (f"comm.allreduce({A}, {A}[:3], nccl.SUM)", "NcclInvalid: Buffer count mismatch: recvbuf has 3 elements, at least 4 are needed"),
+    (f"comm.allreduce({A}, {A}, 'sum')", "NcclInvalid: op must be an NcclRedOp, such as nccl.core.SUM, or a CustomRedOp, not of type str"),
+    (f"comm.broadcast({A}, {A}, None)", "TypeError: root must be the number of a rank, not of type NoneType"),
+    (f"comm.broadcast({A}, {A}, 7)", "NCCLError: InvalidArgument (4): ncclBroadcast : invalid root 7: the communicator has 2 ranks"),
+    (f"comm.broadcast({A}, {A}, 2**40)", "NcclInvalid: root is 1099511627776, which is no rank"),
+    (f"comm.send({A}, 1.0)", "TypeError: peer must be the number of a rank, not of type float"),
+    (f"comm.allreduce({A}, {A}, nccl.SUM) if comm.rank else comm.broadcast({A}, {A}, 0)", "NCCLError: InvalidUsage (5): rank "),
+    ("nccl.group_start()", "RuntimeError: the function has returned inside of a group"),
+    ("(comm.destroy(), comm.rank)", "NcclInvalid: Cannot get rank: the communicator has been destroyed"),
+]
+
+
+@pytest.mark.parametrize(("mistake", "told"), MISTAKES, ids=[mistake for mistake, _ in MISTAKES])
+def test_mistakes_of_newcomers(mistake, told):
+    with pytest.raises(RankError) as caught:
+        run(eval(f"lambda comm: {mistake}", {"np": np, "nccl": nccl}), ranks=2)
+    assert f"failed: {told}" in str(caught.value)
+    assert "ncclGetLastError" not in str(caught.value) and "incompatible function arguments" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("call", "kind", "told"), [
+    (lambda: run(3, ranks=2), TypeError, "function is 3, which cannot be called"),
+    (lambda: run(lambda: 0, ranks=2), TypeError, r"run\(\) cannot call <lambda>\(\) with the communicator: too many"),
+    (lambda: run(lambda comm, x: 0, ranks=2), TypeError, "missing a required argument: 'x'"),
+    (lambda: run(lambda comm, x: 0, ranks=2, args=3), TypeError, "args is of type int; it must be a tuple"),
+    (lambda: run(lambda comm: 0, ranks=0), ValueError, "ranks is 0"),
+    (lambda: run(lambda comm: 0, ranks=5000), RuntimeError, "5000 virtual GPUs are wanted"),
+])
+def test_mistakes_in_the_call_of_run(call, kind, told):
+    with pytest.raises(kind, match=told):
+        call()

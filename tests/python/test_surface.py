@@ -84,6 +84,8 @@ def test_data_types_have_their_aliases_and_sizes():
     assert nccl.core.CHAR is NcclDataType.INT8 is NcclDataType.CHAR
     assert nccl.core.FLOAT is NcclDataType.FLOAT32
     assert [int(kind) for kind in NcclDataType] == list(range(12))
+    assert [f"{kind}" for kind in NcclDataType][6:10] == ["float16", "float32", "float64", "bfloat16"]
+    assert (str(nccl.core.FLOAT8E4M3), f"{nccl.core.FLOAT32:d}") == ("float8_e4m3fn", "7")
     assert [kind.itemsize for kind in NcclDataType] == [1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1]
 
 
@@ -152,6 +154,8 @@ def test_errors_of_the_library_say_which_result_and_why():
     error = NCCLError(4)
     assert str(error).startswith("InvalidArgument (4): ")
     assert error.status == Result.InvalidArgument
+    assert str(NCCLError(5, "rank 1 called nothing")) == "InvalidUsage (5): rank 1 called nothing"
+    assert "ncclGetLastError" not in str(error) + nccl.core.get_error_string(4)
     copy = pickle.loads(pickle.dumps(error))
     assert (copy.status, str(copy)) == (error.status, str(error))
 

@@ -12,12 +12,14 @@ import queue
 import signal
 import subprocess
 import sys
+import sysconfig
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from multiprocessing.connection import Connection, wait
-from typing import Any
+from types import FrameType
+from typing import Any, NamedTuple
 
 from nccl._by_value import dumps
 from nccl.bindings.nccl import NCCLError
@@ -28,6 +30,7 @@ from niccolite import _native
 
 _Function = Callable[..., Any]
 _PATIENCE = 2.0  # seconds that a thread or a process gets to end, after another one has failed
+_PROMPTLY = 0.5  # seconds that it gets after Ctrl-C
 
 
 class _Progress:
@@ -40,6 +43,81 @@ class _Progress:
         self._done += 1
         if self._wanted:
             print(f"rank {rank} is done, {self._done} of {self._ranks}", file=sys.stderr, flush=True)
+
+
+# ---- where ranks are
+
+_PACKAGE = os.path.dirname(__file__) + os.sep
+_STANDARD = (sysconfig.get_path("stdlib") + os.sep, "<frozen ")  # installed packages are below, too
+
+
+class _Place(NamedTuple):
+    """Where a rank is: in `call` of this package, or ("") in code of the program; called at `where`."""
+
+    call: str
+    where: str
+    peer: int | None  # of a message
+
+
+def _outwards(frame: FrameType | None) -> Iterable[tuple[FrameType, int]]:
+    while frame is not None:
+        yield frame, frame.f_lineno
+        frame = frame.f_back
+
+
+def _place_of(frames: Iterable[tuple[FrameType, int]]) -> _Place:
+    """`frames` with their lines, the innermost first."""
+    call, peer, where = "", None, ""
+    is_inside = True
+    for frame, line in frames:
+        file = frame.f_code.co_filename
+        if file == __file__:  # the rank is not in its function
+            return _Place(_CALLS.get(call, call), where or "run()", peer)
+        is_inside = is_inside and file.startswith((_PACKAGE, contextlib.__file__))
+        if is_inside and file.startswith(_PACKAGE):
+            call, peer = frame.f_code.co_name, frame.f_locals.get("peer")
+        elif not is_inside:
+            where = where or f"{os.path.basename(file)}:{line}"
+            if not file.startswith(_STANDARD):
+                return _Place(_CALLS.get(call, call), f"{os.path.basename(file)}:{line}", peer)
+    return _Place(_CALLS.get(call, call), where, peer)
+
+
+_CALLS = {"group": "the end of a group"}
+
+
+def _list(ranks: list[int]) -> str:
+    if len(ranks) > 8:
+        return f"{len(ranks)} other ranks"
+    return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(map(str, ranks))
+
+
+def _interrupt(places: dict[int, _Place | str], ranks: int) -> KeyboardInterrupt:
+    """The exception of an interrupted run. `places`: of each rank its place, or what else is known."""
+    lines: dict[str, list[int]] = {}
+    for rank in range(ranks):
+        place = places.get(rank, "did not answer")
+        if isinstance(place, str):
+            doing = place
+        elif not place.call:
+            doing = f"ran {place.where}"
+        else:
+            late = [place.peer] if place.peer is not None else [
+                other for other in range(ranks)
+                if isinstance(there := places.get(other), str) or there is None or there.call != place.call
+            ]
+            doing = f"waited in {place.call} ({place.where}) for {_list(late) if late else 'each other'}"
+        lines.setdefault(doing, []).append(rank)
+    told = "; ".join(f"{_list(who)} {doing}" for doing, who in lines.items())
+    return KeyboardInterrupt(f"run() of {ranks} ranks was interrupted: {told}")
+
+
+def _require_no_group() -> None:
+    if _native.is_group_open():
+        raise RuntimeError(
+            "the function has returned inside of a group, so that the group's calls were not carried out: "
+            "call group_end() once for each group_start()"
+        )
 
 
 # ---- threads
@@ -63,6 +141,7 @@ class _Rank(threading.Thread):
         try:
             _native.set_current_device(self._comm.device.device_id)
             self.result = self._call(self._comm)
+            _require_no_group()
         except BaseException as error:  # noqa: BLE001
             self.error = error
         finally:
@@ -78,9 +157,49 @@ class _Rank(threading.Thread):
             )
 
 
+class _Devices:
+    """Consecutive virtual GPUs that no other run of the process uses.
+
+    Two runs on one GPU share its default stream. There the calls of the two communicators can stand in
+    another order on each rank, and then none can go on.
+    """
+
+    _lock = threading.Lock()
+    _used: set[int] = set()
+
+    def __init__(self, ranks: int) -> None:
+        self._ranks = ranks
+
+    def __enter__(self) -> range:
+        with self._lock:
+            first = 0
+            while taken := self._used.intersection(range(first, first + self._ranks)):
+                first = max(taken) + 1
+            try:
+                devices(first + self._ranks)
+            except RuntimeError as error:
+                if first == 0:
+                    raise
+                raise RuntimeError(f"other runs use {len(self._used)} virtual GPUs: {error}") from None
+            self.chosen = range(first, first + self._ranks)
+            self._used.update(self.chosen)
+        return self.chosen
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._used.difference_update(self.chosen)
+
+
 def run_in_threads(function: _Function, ranks: int, args: tuple[Any, ...], progress: bool) -> list[Any]:
-    devices(ranks)
-    comms = Communicator.init_all(ranks)
+    with _Devices(ranks) as chosen:
+        return _run_in_threads(function, chosen, args, progress)
+
+
+def _run_in_threads(
+    function: _Function, chosen: range, args: tuple[Any, ...], progress: bool
+) -> list[Any]:
+    ranks = len(chosen)
+    comms = Communicator.init_all(chosen)
     finished: queue.Queue[int] = queue.Queue()
     threads = [
         _Rank(comm, rank, lambda comm: function(comm, *args), finished)
@@ -97,22 +216,25 @@ def run_in_threads(function: _Function, ranks: int, args: tuple[Any, ...], progr
             shown.finished(rank)
         for thread in threads:
             thread.join()
-    except BaseException:
+    except BaseException as error:
+        is_interrupt = isinstance(error, KeyboardInterrupt)
+        places = _places_of(threads) if is_interrupt else {}
         for thread in threads:
             if thread.is_alive():
                 thread.interrupt()
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + (_PROMPTLY if is_interrupt else _PATIENCE)
         for thread in threads:
             if thread.ident is not None:
                 thread.join(timeout=max(0.0, deadline - time.monotonic()))
         for comm in comms:
             comm.abort()
+        if is_interrupt:
+            raise _interrupt(places, ranks) from None
         raise
     _destroy_together(comms)
     return [thread.result for thread in threads]
 
 
-_PACKAGE = os.path.dirname(__file__) + os.sep
 _LOOK = 0.1  # seconds between two looks at the ranks that are left
 _LOOKS = 8  # this many alike in a row are a standstill
 _POLLING = 0.02  # the share of a core that a waiting rank may use
@@ -146,21 +268,28 @@ def _next_finished(finished: queue.Queue[int], threads: list[_Rank]) -> int:
             )
 
 
+def _places_of(threads: list[_Rank]) -> dict[int, _Place | str]:
+    frames = sys._current_frames()
+    return {
+        rank: _place_of(_outwards(frames.get(thread.ident or 0)))
+        if thread.is_alive()
+        else "had returned"
+        for rank, thread in enumerate(threads)
+    }
+
+
 def _calls_of(threads: list[_Rank]) -> dict[int, tuple[Any, ...]]:
-    """For each rank that is in a call of this package: what tells the call from others, and its name."""
+    """For each rank that is in a call of this package: a key that is equal as long as the rank is in
+    this one call, and the call's name."""
     frames = sys._current_frames()
     calls: dict[int, tuple[Any, ...]] = {}
     for rank, thread in enumerate(threads):
         frame = frames.get(thread.ident or 0)
         if not thread.is_alive() or frame is None or not frame.f_code.co_filename.startswith(_PACKAGE):
             continue
-        inner, name = frame, ""
-        while frame.f_back is not None and frame.f_code.co_filename.startswith((_PACKAGE, contextlib.__file__)):
-            name = frame.f_code.co_name if frame.f_code.co_filename.startswith(_PACKAGE) else name
-            frame = frame.f_back
-        name = "the end of a group" if name == "group" else name
-        where = f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
-        calls[rank] = (id(inner), inner.f_lasti, frame.f_lasti, f"{name} ({where})")
+        place = _place_of(_outwards(frame))
+        instructions = tuple(outer.f_lasti for outer, _ in _outwards(frame))
+        calls[rank] = (id(frame), instructions, f"{place.call} ({place.where})")
     return calls
 
 
@@ -185,6 +314,7 @@ class _Kind(enum.IntEnum):
     EXCEPTION = 2
     END = 3  # of the process; nobody sends this
     LIBRARY_ERROR = 4
+    INTERRUPT = 5
 
 
 def _run_rank(
@@ -201,8 +331,16 @@ def _run_rank(
             identity = UniqueId.from_bytes(parent.recv())
         comm = Communicator.init(ranks, rank, identity)
         result = function(comm, *args)
+        _require_no_group()
         comm.destroy()
         parent.send((_Kind.RESULT, result))
+    except KeyboardInterrupt as interrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal and the parent both send one
+        frames = reversed(list(traceback.walk_tb(interrupt.__traceback__)))
+        with contextlib.suppress(OSError):  # the parent has ended
+            parent.send((_Kind.INTERRUPT, _place_of(frames)))
+        parent.close()
+        os._exit(1)
     except BaseException as error:  # noqa: BLE001
         text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
         kind = _Kind.LIBRARY_ERROR if isinstance(error, NCCLError) else _Kind.EXCEPTION
@@ -293,6 +431,8 @@ def run_in_processes(
         for child in children:
             child.join()
         return results
+    except KeyboardInterrupt:
+        raise _interrupt(_interrupted_places(pipes, children), ranks) from None
     finally:
         for child in children:
             if child.is_alive():
@@ -302,6 +442,33 @@ def run_in_processes(
             here.close()
         for end in ends:
             os.close(end)
+
+
+def _interrupted_places(pipes: list[Connection], children: list[Any]) -> dict[int, _Place | str]:
+    """Interrupts the children and returns their answers. A terminal has interrupted them already."""
+    places: dict[int, _Place | str] = {}
+    waiting = set(range(len(children)))
+    for patience, is_first in [(0.1, True), (_PROMPTLY, False)]:
+        if not is_first:
+            for rank in waiting:
+                with contextlib.suppress(OSError):  # it has ended
+                    os.kill(children[rank].pid, signal.SIGINT)
+        deadline = time.monotonic() + patience
+        while waiting and (left := deadline - time.monotonic()) > 0:
+            ready = set(wait([pipes[rank] for rank in waiting], left))
+            for rank in [rank for rank in waiting if pipes[rank] in ready]:
+                try:
+                    kind, value = pipes[rank].recv()
+                except (EOFError, OSError):
+                    kind, value = _Kind.END, None
+                if kind is _Kind.ID:
+                    continue
+                waiting.remove(rank)
+                if kind is _Kind.INTERRUPT:
+                    places[rank] = value
+                else:
+                    places[rank] = "had returned" if kind is _Kind.RESULT else "had ended"
+    return places
 
 
 def _end_of(child: Any, pipe: Connection) -> int:
@@ -356,6 +523,8 @@ def _collect(
                         other.send(value)
                 continue
             waiting.remove(rank)
+            if kind is _Kind.INTERRUPT:
+                value = f"it was interrupted in {value.call or 'the program'} ({value.where})"
             if kind is _Kind.RESULT:
                 results[rank] = value
                 shown.finished(rank)

@@ -5,10 +5,12 @@ Their memory is the host's, so NumPy arrays are used in place.
 
 from __future__ import annotations
 
+import contextlib
+import operator
 import os
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from nccl.core import cuda
 from nccl.core.cuda import Device, get_device_id
@@ -17,8 +19,14 @@ from niccolite import _native
 
 if TYPE_CHECKING:
     import numpy
+    from typing_extensions import TypeVarTuple, Unpack
 
+    from nccl.core.communicator import Communicator
     from nccl.core.typing import NcclDeviceSpec
+
+    _Arguments = TypeVarTuple("_Arguments")
+
+_Result = TypeVar("_Result")
 
 __all__ = ["RankError", "Stream", "array", "devices", "run", "stream"]
 
@@ -132,6 +140,43 @@ class RankError(RuntimeError):
         return type(self), (self.rank, self.ranks, self.what)
 
 
+def _checked_arguments(function: Callable[..., Any], args: Any) -> tuple[Any, ...]:
+    """`args` as a tuple. TypeError: ``function(comm, *args)`` is no possible call."""
+    if not isinstance(args, (tuple, list)):
+        raise TypeError(f"args is of type {type(args).__name__}; it must be a tuple, as in args=(value,)")
+    import inspect
+
+    with contextlib.suppress(ValueError):  # some functions written in C have no signature
+        signature = inspect.signature(function)
+        try:
+            signature.bind(None, *args)
+        except TypeError as error:
+            name = getattr(function, "__name__", repr(function))
+            count = f" and {len(args)} of args" if args else ""
+            raise TypeError(
+                f"run() cannot call {name}{signature} with the communicator{count}: {error}. The first parameter "
+                "is the communicator; run(..., args=(...)) gives the others"
+            ) from None
+    return tuple(args)
+
+
+@overload
+def run(
+    function: Callable[[Communicator], _Result],
+    ranks: int = 8,
+    *,
+    processes: bool = False,
+    progress: bool = False,
+) -> list[_Result]: ...
+@overload
+def run(
+    function: Callable[[Communicator, Unpack[_Arguments]], _Result],
+    ranks: int = 8,
+    *,
+    args: tuple[Unpack[_Arguments]],
+    processes: bool = False,
+    progress: bool = False,
+) -> list[_Result]: ...
 def run(
     function: Callable[..., Any],
     ranks: int = 8,
@@ -140,20 +185,25 @@ def run(
     processes: bool = False,
     progress: bool = False,
 ) -> list[Any]:
-    """Calls ``function(comm, *args)`` once for each rank of a new communicator, side by side.
+    """Calls ``function(comm, *args)`` once for each rank of a new communicator, all at the same time.
 
-    Each rank has a virtual GPU, which is current. Returns what the calls return, by rank.
+    Each rank has a virtual GPU, which is current. Returns the results of the calls, by rank.
 
     `processes`: in a process each, instead of a thread each; `args` and results are pickled, and so is
     `function` unless processes can be forked (when this process has not used a device yet). Functions
     and classes of the program itself or of a notebook are sent with the names that they use.
     `progress`: writes to the standard error which ranks are done.
 
-    RankError: a rank has failed, or (in threads) has returned while the others wait for it; the others
-    were ended. The first failure is told. Ctrl-C ends all.
+    RankError: a rank has failed, or (in threads) has returned while the others wait for it. The other
+    ranks are ended, and the error describes the first failure.
+    KeyboardInterrupt: Ctrl-C, which ends all ranks. It says which rank waited in which call for whom.
     """
+    if not callable(function):
+        raise TypeError(f"function is {function!r}, which cannot be called: run(function, ranks=4)")
+    ranks = operator.index(ranks)
     if ranks < 1:
         raise ValueError(f"ranks is {ranks}; there must be at least 1")
+    args = _checked_arguments(function, args)
     from nccl._ranks import run_in_processes, run_in_threads
 
     how = run_in_processes if processes else run_in_threads

@@ -28,8 +28,8 @@ class Result(IntEnum):
 class NCCLError(Exception):
     """The library has refused a call, or a communicator has failed.
 
-    `status` is the result's number, `detail` what the library says about this failure: which call,
-    which rank, why, what to do.
+    `status` is the number of the result. `detail` is the library's message: call, rank, cause and
+    remedy; "" if there is none.
     """
 
     def __init__(self, status: int, detail: str = "") -> None:
@@ -41,8 +41,7 @@ class NCCLError(Exception):
             name = Result(self.status).name
         except ValueError:
             name = "Unknown result"
-        text = f"{name} ({self.status}): {_native.error_string(self.status)}"
-        super().__init__(f"{text}\n{detail}" if detail else text)
+        super().__init__(f"{name} ({self.status}): {detail or _native.error_string(self.status)}")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.status, self.detail)

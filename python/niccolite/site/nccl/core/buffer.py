@@ -165,9 +165,10 @@ def resolve(obj: Any, name: str, written: bool) -> View:
             return read(obj, name, written)
     if isinstance(obj, (bytes, bytearray, memoryview)):
         return _from_memory(obj, name, written)
+    what = "None" if obj is None else f"of type {type(obj).__name__}, which is no array"
     raise NcclInvalid(
-        f"{name} is of type {type(obj).__name__}, which shows no memory: pass a NumPy or CuPy array, a "
-        "tensor, or anything with __dlpack__, __cuda_array_interface__ or the buffer protocol"
+        f"{name} is {what}: pass a NumPy or CuPy array, a tensor, or anything with __dlpack__, "
+        "__cuda_array_interface__ or the buffer protocol (numpy.array() makes an array of numbers or a list)"
     )
 
 
@@ -211,3 +212,8 @@ class NcclBuffer:
         if self._view.device_id == HOST and _native.is_virtual():
             return _native.device_of(self._view.ptr)
         return self._view.device_id
+
+    def __repr__(self) -> str:
+        device = self.device_id
+        where = "host" if device == HOST else f"device {device}"
+        return f"<NcclBuffer: {self.count} x {self.dtype} at {self.ptr:#x}, {where}>"

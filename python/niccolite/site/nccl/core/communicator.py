@@ -366,6 +366,7 @@ class Communicator:
         """The same for a communicator that is null. NcclInvalid: it is not."""
         if self.is_valid:
             raise NcclInvalid("Cannot initialize: Communicator already initialized")
+        self.__dict__.pop("_known_properties", None)
         ids: list[Any] = list(unique_id) if isinstance(unique_id, (list, tuple)) else [unique_id]
         if not ids or not all(isinstance(one, UniqueId) for one in ids):
             raise NcclInvalid("unique_id must be a UniqueId, or a list or tuple of them")
@@ -903,7 +904,7 @@ class Communicator:
 
     def _require(self, operation: str) -> None:
         if not self.is_valid:
-            raise NcclInvalid(f"Cannot {operation}: Communicator not initialized")
+            self._comm.require(operation)
 
     def _keep(self, resource: _Resource) -> _Resource:
         self._resources = [one for one in self._resources if not one._is_closed]
@@ -930,6 +931,31 @@ class Communicator:
             what = "not ready"
         return f"<Communicator: {what}, ptr={self.ptr:#x}>"
 
+    def _repr_html_(self) -> str:
+        """A table for notebooks."""
+        from html import escape
+
+        from nccl.bindings.nccl import Result
+        from nccl.core.typing import NcclCommMemStat
+
+        rows: dict[str, str] = {}
+        try:
+            state = Result(self.get_async_error())
+            if state == Result.Success:
+                kind = "virtual GPU" if _native.is_virtual() else "GPU"
+                memory = self.get_mem_stat(NcclCommMemStat.GPU_MEM_TOTAL)
+                rows["rank"] = f"{self.rank} of {self.nranks}"
+                rows["device"] = f"{kind} {self._comm.device}"
+                rows["device memory"] = f"{memory / 2**20:.1f} MiB"
+            rows["state"] = "ready" if state == Result.Success else state.name
+        except NcclInvalid as error:
+            rows["state"] = str(error).rpartition(": ")[2]
+        except Exception as error:  # noqa: BLE001  (a display must not fail)
+            rows["state"] = str(error)
+
+        body = "".join(f"<tr><th>{name}</th><td>{escape(value)}</td></tr>" for name, value in rows.items())
+        return f"<table><caption>Communicator</caption>{body}</table>"
+
 
 def _scalar(scalar: Any, datatype: NcclDataType | None) -> tuple[object, int, NcclDataType, bool]:
     """(what must live, address, type, is it read now?)"""
@@ -937,21 +963,22 @@ def _scalar(scalar: Any, datatype: NcclDataType | None) -> tuple[object, int, Nc
 
     from nccl.core.buffer import NcclBuffer
 
+    if datatype is not None:
+        datatype = NcclDataType(datatype)
     if isinstance(scalar, (int, float)):
-        kind = None if datatype is None else NcclDataType(datatype).numpy_dtype
-        scalar = numpy.array(scalar, dtype=kind)
+        scalar = numpy.array(scalar, dtype=None if datatype is None else datatype.numpy_dtype)
     if isinstance(scalar, (numpy.ndarray, numpy.generic)):
         array = numpy.ascontiguousarray(scalar)
         if array.size != 1:
             raise NcclInvalid(f"scalar has {array.size} elements; it must have 1")
         inferred = NcclDataType.from_numpy_dtype(array.dtype) if datatype is None else datatype
-        return array, array.ctypes.data, NcclDataType(inferred), True
+        return array, array.ctypes.data, inferred, True
     try:
         buffer = NcclBuffer(scalar)
-    except (TypeError, ValueError) as error:
-        raise NcclInvalid(f"scalar is no number and no buffer: {error}") from error
+    except (TypeError, ValueError, NcclInvalid) as error:
+        raise NcclInvalid(f"scalar is neither a number nor a buffer: {error}") from error
     if buffer.count != 1:
         raise NcclInvalid(f"scalar has {buffer.count} elements; it must have 1")
     if datatype is not None and buffer.dtype != datatype:
-        raise NcclInvalid(f"Dtype mismatch: scalar has {buffer.dtype.name}, not {datatype!r}")
+        raise NcclInvalid(f"Dtype mismatch: scalar has dtype {buffer.dtype}, not {datatype}")
     return scalar, buffer.ptr, buffer.dtype, False

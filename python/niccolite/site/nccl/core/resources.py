@@ -231,7 +231,7 @@ class CustomRedOp(CommResource):
 
     def _describe(self) -> str:
         return (
-            f"type=PreMulSum, dtype={self._datatype.name}, residence={self._residence}, op={self._op}"
+            f"type=PreMulSum, dtype={self._datatype}, residence={self._residence}, op={self._op}"
         )
 
 

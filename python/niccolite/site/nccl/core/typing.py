@@ -49,8 +49,9 @@ class NcclInvalid(Exception):
 class NcclDataType(IntEnum):
     """The type of the elements of a buffer.
 
-    ``NcclDataType(x)`` takes the library's number, or whatever ``numpy.dtype`` takes: a name, a NumPy
-    scalar type, a Python type. ValueError: neither. NcclInvalid: a type that is not communicated.
+    ``NcclDataType(x)`` takes the library's number, or any argument of ``numpy.dtype``: a name, a NumPy
+    scalar type, a Python type. ``str()`` is NumPy's name: "float32", "bfloat16".
+    ValueError: no type has this number or name. NcclInvalid: the type is not communicated.
     """
 
     INT8 = CHAR = 0
@@ -65,6 +66,13 @@ class NcclDataType(IntEnum):
     BFLOAT16 = 9
     FLOAT8E4M3 = 10
     FLOAT8E5M2 = 11
+
+    def __str__(self) -> str:
+        return _NUMPY_NAMES[self]
+
+    def __format__(self, spec: str) -> str:
+        # IntEnum would format the number, which specifications such as "d" still do.
+        return format(int(self), spec) if spec else str(self)
 
     @classmethod
     def _missing_(cls, value: object) -> NcclDataType | None:
@@ -85,8 +93,8 @@ class NcclDataType(IntEnum):
         number = _BY_NUMPY_NAME.get(dtype.name)
         if number is None:
             raise NcclInvalid(
-                f"dtype {dtype} is not communicated; there are {', '.join(_BY_NUMPY_NAME)}. "
-                "Convert the array, or take a view of another type of the same size."
+                f"dtype {dtype} is not communicated. The dtypes are {', '.join(_BY_NUMPY_NAME)}. "
+                "Convert the array (x.astype(numpy.float32)), or take a view of another type of the same size."
             )
         if not dtype.isnative:
             raise NcclInvalid(f"dtype {dtype.str} is not in this machine's byte order")
