@@ -10,8 +10,8 @@
 
 namespace niccolite::api {
 
-/// What a caller passed for an enumeration, which may be no value of it: such a value must not be
-/// read as one.
+/// Returns the number that a caller passed as an enumeration. The number may be no value of the
+/// enumeration, so the argument must not be read as one.
 template <typename Enumeration>
 int number_of(const Enumeration& value) {
   static_assert(sizeof(Enumeration) == sizeof(int));
@@ -20,8 +20,10 @@ int number_of(const Enumeration& value) {
   return number;
 }
 
-/// A struct that tells its size first, as a caller of any header has passed it: the fields that the
-/// caller's has not are those of `initial`. The magic word is the caller's or 0, to be checked.
+/// Copies a struct that begins with its size, from a caller that was compiled with any version of
+/// the header. Fields that the caller's version lacks get their values from `initial`. The magic
+/// word is the caller's, or 0 if the struct is too short for it; the caller of this function checks
+/// it.
 template <typename Struct>
 Struct copy_versioned(const Struct* passed, Struct initial) {
   initial.magic = 0;

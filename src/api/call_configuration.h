@@ -1,4 +1,4 @@
-// What a call's own configuration (ncclCollConfig_t) asks for.
+// The configuration of one call (ncclCollConfig_t).
 #pragma once
 
 #include "api/call.h"

@@ -39,8 +39,9 @@ Status check_size(const char* function, const Request& request, int nranks) {
   return {};
 }
 
-/// Virtual GPUs look a pointer up in a table, which costs nothing beside a call, and a wrong one
-/// would end the process with a signal; on CUDA devices it is asked of the driver, when wanted.
+/// Virtual GPUs look a pointer up in a table, which costs nothing beside a call, and a wrong
+/// pointer would end the process with a signal. On CUDA devices the check asks the driver, so it is
+/// off unless the user turns it on.
 bool checks_pointers(const gpu::Machine& machine) {
   return calls::asked_buffer_checks().value_or(machine.kind() == gpu::Kind::Virtual);
 }
@@ -185,7 +186,7 @@ Status check_buffers(const Task& task, Communicator& comm) {
   return {};
 }
 
-/// What a call passed, enumerations as they came.
+/// The arguments of a call. Enumerations are not checked yet.
 struct Arguments {
   Collective collective;
   const void* sendbuff = nullptr;
@@ -263,7 +264,7 @@ ncclResult_t run(const char* function, const Arguments& arguments) {
   return call(function, [&] { return enqueue(arguments); });
 }
 
-// What a collective's parameters are where it has no operation, or no root.
+// Values of parameters that a collective does not have.
 constexpr ncclRedOp_t kNoOperation = ncclSum;
 constexpr int kNoRoot = 0;
 

@@ -123,7 +123,8 @@ Result<Completion> init_all(ncclComm_t* handles, int ndev, const int* devlist) {
   return Group::current().end();
 }
 
-// What the queries have in common: a communicator that is ready, and a place for the answer.
+// The common part of all queries: checks that the communicator is usable and `answer` is
+// not null.
 template <typename Value>
 ncclResult_t query(const char* function, ncclComm_t handle, const char* name, int* answer,
                    Value&& value) {

@@ -32,7 +32,7 @@ Result<Completion> derive(const std::shared_ptr<Communicator>& parent, ncclComm_
         *made = TRY(derive());
         if (*made == nullptr) return {};
         LiveCommunicators::instance().add(*made);
-        // [release] what was made, to a thread that waits for the handle to be other than null.
+        // [release] The communicator is complete before another thread can see the handle.
         std::atomic_ref<ncclComm_t>(*handle).store(reinterpret_cast<ncclComm_t>(made->get()),
                                                    std::memory_order_release);
         made->reset();
@@ -73,8 +73,8 @@ struct Excluded {
   Status refusal;          // of what the caller passed
 };
 
-/// The caller's array becomes ascending, too. Errors: a list that leaves nobody out, of which
-/// those who wait with another list cannot be told.
+/// Sorts the caller's array, too. Errors: a list that names no rank to leave out. Ranks that pass
+/// other lists cannot be told of this error, while all ranks get `refusal`.
 Result<Excluded> excluded_ranks(const Communicator& parent, int* list, int count) {
   if (list == nullptr)
     return Status::invalid_argument("ncclCommShrink : excludeRanksList argument is NULL");
@@ -108,7 +108,7 @@ Result<Completion> shrink(ncclComm_t handle, int* list, int count, ncclComm_t* n
     return Status::invalid_argument("ncclCommShrink : unknown flags 0x{:x}", flags);
   // A communicator that has failed can be shrunk: it is what shrinking is for.
   if (parent->state() != comm::State::Failed) TRY(parent->check_ready());
-  // What is wrong with the list or the configuration of one rank is told to all that shrink.
+  // An error in one rank's list or configuration travels as a refusal to all ranks that shrink.
   Excluded excluded = TRY(excluded_ranks(*parent, list, count));
   comm::SplitWish wish{
       .color = 0, .key = 0, .configuration = {}, .refusal = std::move(excluded.refusal)};
@@ -137,7 +137,7 @@ Status get_unique_id(ncclComm_t handle, ncclUniqueId* answer) {
   return {};
 }
 
-// Of a rank of the communicator that grows.
+// Checks the arguments of a rank that belongs to the growing communicator already.
 Result<comm::Configuration> check_member(const comm::Communicator& parent, int nranks, int rank,
                                          const ncclConfig_t* config) {
   TRY(parent.check_ready());

@@ -84,7 +84,7 @@ Status query_properties(ncclComm_t handle, ncclCommProperties_t* props) {
   answer.nLsaTeams = rail(*communicator).nRanks;
   answer.hostRmaSupport =
       communicator->configuration().one_sided && communicator->maps_all_memory();
-  // What is left of the type before 2.29.5 is one byte, with the same value.
+  // The type before 2.29.5 is one byte, with the same value.
   std::memcpy(static_cast<void*>(props), &answer,
               std::min(props->size, properties_size(props->version)));
   // commHash, the first field that 2.31 has behind what this header has: the commId of the log.
@@ -96,7 +96,8 @@ Status query_properties(ncclComm_t handle, ncclCommProperties_t* props) {
   return {};
 }
 
-/// Of a window's endpoint in the compute fabric. Source: reference c-api-2.32, section 8.
+/// Answers the queries for a window's endpoint in the compute fabric: there is none. Source:
+/// reference c-api-2.32, section 8.
 ncclResult_t without_endpoint(const char* function) {
   return call(function, [&] {
     return Status::invalid_argument(
@@ -146,7 +147,7 @@ Status destroy_device_communicator(ncclComm_t handle, const ncclDevComm_t* devic
                                   kFunction);
 }
 
-/// What all builders check, and begin with.
+/// Checks the arguments that all builders of requirements have, and clears the requirement.
 template <typename Handle>
 Status begin_requirement(const char* function, const Handle* handle, bool numbers_are_good,
                          ncclDevResourceRequirements_t* requirement) {
@@ -233,7 +234,7 @@ ncclResult_t pncclLsaBarrierCreateRequirement(ncclTeam_t team, int nBarriers,
   return api::call("ncclLsaBarrierCreateRequirement", [&]() -> Status {
     const bool is_good = team.nRanks >= 0 && nBarriers >= 0;
     TRY(api::begin_requirement("ncclLsaBarrierCreateRequirement", outHandle, is_good, outReq));
-    // Of each barrier three words of its own state, and one that each member sets.
+    // Each barrier has three words of its own state and one word for each member.
     const size_t words = size_t{3} * static_cast<size_t>(nBarriers) +
                          static_cast<size_t>(nBarriers) * static_cast<size_t>(team.nRanks);
     *outHandle = {.bufHandle = 0, .nBarriers = nBarriers};
@@ -268,7 +269,7 @@ ncclResult_t pncclLLA2ACreateRequirement(int nBlocks, int nSlots, ncclLLA2AHandl
   return api::call("ncclLLA2ACreateRequirement", [&]() -> Status {
     const bool is_good = nBlocks >= 0 && nSlots >= 0;
     TRY(api::begin_requirement("ncclLLA2ACreateRequirement", outHandle, is_good, outReq));
-    // Of each block one line of state, and every slot twice: for this epoch and the next.
+    // Each block has one line of state and two lines for every slot: for this epoch and the next.
     constexpr size_t kLine = 16;
     *outHandle = {.bufHandle = 0, .nSlots = static_cast<uint32_t>(nSlots)};
     outReq->bufferSize =

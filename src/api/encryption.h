@@ -1,13 +1,13 @@
-// What ncclSetEncryption has asked for.
+// The request of ncclSetEncryption to encrypt connections.
 #pragma once
 
 #include "base/status.h"
 
 namespace niccolite::api {
 
-/// InvalidUsage when the process wants its connections encrypted: this library proves who is at the
-/// other end of a connection, but sends what it carries as it is. To be asked before the first
-/// connection. Any thread.
+/// InvalidUsage if the process wants encrypted connections. This library authenticates the other
+/// end of a connection but does not encrypt the data. To be called before the first connection. Any
+/// thread.
 Status check_encryption(const char* function);
 
 }  // namespace niccolite::api

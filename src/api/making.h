@@ -1,4 +1,4 @@
-// What all calls that make communicators share.
+// The common part of all calls that make communicators.
 #pragma once
 
 #include "api/call.h"

@@ -9,7 +9,8 @@ namespace niccolite::api {
 namespace {
 
 Status allocate(void** pointer, size_t bytes) {
-  // What cudaMalloc, which stands behind this call where nothing can be shared, answers to null.
+  // Where memory cannot be shared, cudaMalloc serves this call; a null pointer gets cudaMalloc's
+  // error.
   if (pointer == nullptr) return Status::cuda_error("ncclMemAlloc : ptr argument is NULL");
   *pointer = nullptr;
   if (bytes == 0) return {};

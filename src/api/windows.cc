@@ -16,8 +16,8 @@ using registry::Window;
 static_assert(NCCL_WIN_COLL_SYMMETRIC == registry::kSymmetricWindow);
 static_assert(NCCL_WIN_STRICT_ORDERING == registry::kOrderedWindow);
 
-// The other ranks wait for this one, so what is wrong with its memory is found there and told to
-// them.
+// The other ranks wait for this one. So the communicator checks the memory, and tells them of an
+// error.
 Result<Completion> register_window(ncclComm_t handle, void* buffer, size_t bytes,
                                    ncclWindow_t* window, int flags) {
   const auto communicator = TRY(find(handle));

@@ -13,8 +13,8 @@ class Network;
 
 struct Carrier {
   std::shared_ptr<net::Network> network{};  // a plug-in's; null: sockets do
-  // Of the sockets' rails (net/rails.h) the one that is nearest to the GPU, by name; where there is
-  // none of that name: the one of this number, modulo how many there are.
+  // The rail of the sockets (net/rails.h) that is nearest to the GPU, by name. If no rail has that
+  // name: the rail with the index `number`, modulo the number of rails.
   std::string nearest_interface{};
   size_t number = 0;
   int ranks_of_machine = 1;  // that share its cores, this one included

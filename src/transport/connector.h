@@ -6,9 +6,9 @@
 //   host_memory.h       page-locked memory of the host                       SHM
 //   network_connector.h FIFOs of each end's own, which proxies join          NET/Socket/0
 //
-// The asker's request and the peer's answer carry what each has to know of the other's ends. Thread
-// safety: reserve(), answer(), keep() and what is const from any thread; the rest by one thread at
-// a time.
+// The request of the asking rank and the peer's answer carry all that each rank must know of the
+// other's ends. Thread safety: reserve(), answer(), keep() and const functions from any thread; all
+// others by one thread at a time.
 #pragma once
 
 #include <compare>
@@ -47,7 +47,7 @@ class Connector {
   virtual Kind kind() const = 0;
   /// As NCCL's log names it.
   virtual std::string name() const = 0;
-  /// The same of each device that shares the work, where there may be several.
+  /// Names as name() does, one for each device that shares the work.
   virtual std::vector<std::string> devices() const { return {name()}; }
   /// Why it cannot serve such a pair: a phrase without a full stop; empty: it can. Of the pair
   /// alone, so that both ends come to the same.
@@ -55,9 +55,9 @@ class Connector {
 
   /// Makes this rank's ends, as far as they are not there yet, all at once.
   virtual Status reserve(std::span<const ShapedEnd> ends) = 0;
-  /// What `peer` has to know of the asker, beside the names of the connections.
+  /// Writes all that `peer` must know of the asking rank, except for the names of the connections.
   virtual Status ask(int peer, ConnectRequest& request) = 0;
-  /// `ends` are those that the request names, from here. Makes them, and says where they are.
+  /// Makes this rank's ends of the connections that the request names, and tells where they are.
   virtual Status answer(int asker, std::span<const ShapedEnd> ends, const ConnectRequest& request,
                         ConnectReply& reply) = 0;
   /// The peer has made its ends of these connections, and `reply` says where. This rank's are made.
@@ -71,10 +71,11 @@ class Connector {
   virtual Status keep(int /*peer*/, const ConnectReply& /*reply*/, const Deadline& /*deadline*/) {
     return {};
   }
-  /// What kernels use; nothing before adopt(). Its can_put, can_get and opens_buffers are false.
+  /// The addresses that kernels use; nothing before adopt(). can_put, can_get and opens_buffers are
+  /// false.
   virtual std::optional<executor::PortAddress> port(const End& end) const = 0;
 
-  /// Of this rank's own ends.
+  /// Device memory of this rank's own ends.
   virtual size_t device_bytes() const { return 0; }
   /// Endpoint's, in that order; what takes no memory of the GPU has nothing to do, and stays as it
   /// is.
@@ -82,7 +83,7 @@ class Connector {
   virtual Status suspend_own() { return {}; }
   virtual Status resume_own() { return {}; }
   virtual Status resume_peers(const Deadline& /*deadline*/) { return {}; }
-  /// Of the network's only. Any thread.
+  /// The network connector alone returns a state. Any thread.
   virtual std::optional<NetworkState> network_state() const { return std::nullopt; }
   /// See Endpoint.
   virtual bool await_flush(const Deadline& /*deadline*/) const { return true; }

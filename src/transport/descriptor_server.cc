@@ -26,7 +26,7 @@
 namespace niccolite::transport {
 namespace {
 
-// What a server answers; a descriptor comes with kFound alone, the reason in words with kFailed.
+// Answers of a server. kFound alone comes with a descriptor, kFailed with the reason in words.
 constexpr char kUnknown = 0;
 constexpr char kFound = 1;
 constexpr char kOtherUser = 2;
@@ -34,7 +34,7 @@ constexpr char kFailed = 3;
 constexpr size_t kMostWords = 512;
 constexpr const char* kFolder = "/tmp/";
 constexpr std::string_view kPrefix = "niccolite-";
-// Of a socket that does not listen yet: one that refuses under the other name is nobody's.
+// A socket has this prefix until it listens. If such a socket refuses connections, nobody owns it.
 constexpr std::string_view kUnfinished = ".niccolite-";
 constexpr std::chrono::hours kAbandoned{1};
 constexpr timeval kPatience{.tv_sec = 1,
@@ -62,9 +62,9 @@ void set_patience(const Fd& socket, const timeval& patience) {
   setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
 }
 
-// A call on a socket that waits until `end` at most. What has such a limit fails when a signal's
-// handler has run, SA_RESTART or not (signal(7)); a connect() to a Unix socket too, which then has
-// not begun. -1 with errno: EAGAIN when the time is over.
+// Makes a call on a socket, and waits until `end` at most. A call with a time limit fails when a
+// signal handler has run, also with SA_RESTART (signal(7)). A connect() to a Unix socket fails too,
+// and then has not begun. -1 with errno: EAGAIN when the time is over.
 template <typename Call>
 ssize_t call_until(const Deadline& end, const Fd& socket, Call call) {
   for (;;) {
@@ -184,8 +184,8 @@ bool is_own_form(std::string_view rest) {
          random.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
-// Users have files in the folder, too, whose names may begin alike: logs, dumps. connect() refuses
-// what is no socket as it refuses a dead one.
+// Users have other files in the folder whose names may begin alike: logs, dumps. connect() refuses
+// a file that is no socket just as it refuses a dead socket.
 bool may_be_leftover(const std::filesystem::directory_entry& entry) {
   std::error_code error;
   if (entry.symlink_status(error).type() != std::filesystem::file_type::socket) return false;

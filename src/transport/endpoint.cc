@@ -167,7 +167,8 @@ bool Endpoint::reaches_user(const End& end, bool at_sender) const {
   const Connector::Kind kind = connector_to(end.peer).kind();
   if (kind != Connector::Kind::SameProcess && kind != Connector::Kind::GpuMemory) return false;
   const std::vector<bool>& reach = end.is_send == at_sender ? reach_.out : reach_.in;
-  // Of ranks in other processes any buffer may be mapped, of those of this one windows are.
+  // Ranks of other processes may map any buffer. Within this process only windows are mapped, once
+  // they are open.
   const bool may_be_mapped = are_windows_open_ || !member_.same_process(end.peer);
   return end.protocol == Protocol::Simple &&
          (reach[peer] || (reach_.windows[peer] && may_be_mapped));

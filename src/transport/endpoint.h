@@ -55,8 +55,9 @@ class Endpoint {
   /// made one by one as their peers ask for them, each with memory of its own.
   Status reserve(const executor::Program& program, executor::Protocol protocol);
 
-  /// Addresses for every port of `program`, in port order. Connects what is not yet connected,
-  /// which may wait for peers' processes until `deadline`, but not for their calls.
+  /// Returns the addresses for every port of `program`, in port order. Makes the missing
+  /// connections. That may wait for peers' processes until `deadline`, but does not wait for their
+  /// calls.
   Result<std::vector<executor::PortAddress>> connect(const executor::Program& program,
                                                      executor::Protocol protocol,
                                                      const Deadline& deadline);
@@ -71,7 +72,8 @@ class Endpoint {
     Bytes message;
   };
   Result<std::vector<Legacy>> hand_over();
-  /// A peer is about to leave. Fetches what it hands over within a moment, or refuses. Any thread.
+  /// A peer is about to leave. Fetches the ends that it hands over within a moment, or refuses. Any
+  /// thread.
   Status keep(int from, std::span<const std::byte> message);
 
   /// From now on connections serve advertisements of memory in windows
@@ -113,10 +115,10 @@ class Endpoint {
   std::vector<ShapedEnd> ends_of(const executor::Program& program,
                                  executor::Protocol protocol) const;  // by port
   Connector& connector_to(int peer) const { return *by_peer_[static_cast<size_t>(peer)]; }
-  /// Makes those of this rank's ends that are not there yet.
+  /// Makes the missing ones of these ends of this rank.
   Status reserve(std::span<const ShapedEnd> ends);
   Status connect_peers(std::span<const Unconnected> peers, const Deadline& deadline);
-  /// By what the peer has handed over; false: it has not.
+  /// Connects with the ends that the peer has handed over; false: it has handed over none.
   Result<bool> adopt_kept(const Unconnected& of, const Deadline& deadline);
   void note_adopted(const Unconnected& of, const ConnectReply& reply);
   Result<Bytes> request_for(const Unconnected& of);
@@ -143,7 +145,7 @@ class Endpoint {
   std::set<End> adopted_ GUARDED_BY(ends_mutex_);
   // Made here, and their peers may not have adopted theirs.
   std::set<End> awaited_ GUARDED_BY(ends_mutex_);
-  // What peers that leave would answer, as a reply of one item.
+  // Answers that leaving peers have handed over, each as a reply of one item.
   std::map<End, ConnectReply> kept_ GUARDED_BY(ends_mutex_);
 };
 

@@ -9,8 +9,8 @@ enum class Farewell : uint8_t {
   // In order where peers have acknowledged all that was sent, then waits seconds for them to end
   // theirs; else they break.
   Acknowledged,
-  // The same, whatever they have acknowledged: their systems have it, and who is stopped reads it
-  // when it goes on.
+  // Ends the streams in order and waits, as Acknowledged does, but whatever peers have
+  // acknowledged: their systems have the bytes, and a stopped peer reads them when it goes on.
   Unread,
   // As Acknowledged, but waits milliseconds: after an abort or a failure.
   Hurried,

@@ -44,7 +44,7 @@ Status GpuMemory::prepare(Chunk& chunk) {
   return chunk.hold_descriptor();
 }
 
-// Who knows the token may have the descriptor.
+// The token alone is the right to get the descriptor.
 Status GpuMemory::let_in(const Chunk& /*chunk*/, int /*device*/) { return {}; }
 
 Result<MemoryConnector::RemoteChunk> GpuMemory::open(int /*peer*/, const Origin& origin, Fd kept,

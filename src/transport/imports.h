@@ -29,9 +29,9 @@ class Import {
   /// Where the process keeps the one mapping of a chunk for a device.
   struct Entry;
 
-  /// The mapping of that chunk for `device`: the process's, made if there is none yet. Counts as
-  /// used by the caller until suspend() or leave(). `kept`: the chunk's descriptor, where it is
-  /// here already; else the owner's process is asked for it.
+  /// Returns the process's mapping of that chunk for `device`, and makes it if there is none yet.
+  /// The caller counts as a user until suspend() or leave(). `kept`: the chunk's descriptor, if it
+  /// is here already; otherwise the owner's process is asked for it.
   static Result<std::shared_ptr<Import>> open(gpu::Machine& machine, int device,
                                               const Origin& origin, const Deadline& deadline,
                                               Fd kept = {});

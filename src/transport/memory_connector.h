@@ -54,10 +54,10 @@ class MemoryConnector : public Connector {
   /// The chunk of `peer` that `origin` names; `kept`: its descriptor, where that is here already.
   virtual Result<RemoteChunk> open(int peer, const Origin& origin, Fd kept,
                                    const Deadline& deadline) = 0;
-  /// The same, of this process.
+  /// Finds a chunk of a rank of this process.
   static Result<RemoteChunk> find_here(int peer, const Origin& origin);
 
-  /// What peers have handed over is of memory that is about to be replaced.
+  /// Drops the ends that peers have handed over, because their memory is about to be replaced.
   void forget_kept() EXCLUDES(mutex_);
 
   gpu::Machine& machine_;

@@ -53,7 +53,7 @@ std::vector<ConnectRequest::Item> read_items(Reader& reader) {
   return items;
 }
 
-// Of a request or a reply.
+// Writes the network's part of a request or a reply.
 template <typename Message>
 void write_network(Writer& writer, const Message& message) {
   write_proxies(writer, message.proxies);

@@ -1,5 +1,5 @@
-// What endpoints ask each other through the bootstrap network: "give me your half of these
-// connections"; and what one that leaves tells those that have not asked: "here is my half".
+// Messages by which endpoints ask each other through the bootstrap network: "give me your half of
+// these connections". A rank that leaves tells the ranks that have not asked: "here is my half".
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct ConnectRequest {
   uint32_t device = 0;        // of the asker
   bool same_process = false;  // the asker lives in the same process
   std::vector<Item> items;
-  // Of an asker on another machine: where each of its proxies listens, by rail.
+  // For an asking rank on another machine: where each of its proxies listens, by rail.
   std::vector<std::vector<Address>> proxies{};
   std::string network{};  // of its plug-in, which listens at `handle`; empty: sockets
   std::vector<std::byte> handle{};
@@ -54,7 +54,7 @@ struct ConnectReply {
   static Result<ConnectReply> decode(std::span<const std::byte> bytes);
 };
 
-/// Of a rank that leaves: what it would answer if it were asked.
+/// The message of a rank that leaves: its answer to a request that the receiver has not sent yet.
 struct HandOver {
   uint8_t connector = 0;
   std::vector<ConnectRequest::Item> items;  // as the receiver would name them

@@ -22,10 +22,10 @@ int cores() {
 // threads share cores: of virtual GPUs whose kernels take them, and of processes bound to few.
 constexpr int kCoresToSpare = 4;
 
-// Two threads copy some 4 GB/s, less than most wires carry. What is small goes by the first proxy
-// alone, so that others cost nothing then.
+// Two threads copy about 4 GB/s, less than most wires carry. Small messages use the first proxy
+// alone, so that the other proxies cost nothing then.
 constexpr int kCoresOfTwoProxies = 8;
-// Of those that this process may use, a rank's share: the ranks beside it may use the same.
+// A rank's share of the cores that this process may use: the ranks beside it may use them, too.
 constexpr int kCoresOfFourProxies = 16;
 
 size_t number_of_proxies(bool is_gpu, const Carrier& carrier) {
@@ -37,8 +37,8 @@ size_t number_of_proxies(bool is_gpu, const Carrier& carrier) {
   return cores() >= kCoresOfTwoProxies ? 2 : 1;
 }
 
-// Of what kernels of virtual GPUs send themselves: more of it they leave to the proxy's thread, if
-// it has a core, and go on meanwhile.
+// The most bytes that kernels of virtual GPUs send themselves. They leave larger chunks to the
+// proxy's thread, if it has a core, and go on meanwhile.
 constexpr uint64_t kMostByKernels = 16 << 10;
 
 bool sends_any(std::span<const ShapedEnd> ends) {
@@ -180,7 +180,7 @@ Status NetworkConnector::reach(int peer, const Message& message, std::span<const
   return {};
 }
 
-// Ends are made when the peer is asked for its own: each has memory of its own in any case.
+// Ends are made when the peer is asked for its own ends, because each end has memory of its own.
 Status NetworkConnector::reserve(std::span<const ShapedEnd> /*ends*/) { return {}; }
 
 Status NetworkConnector::ask(int peer, ConnectRequest& request) { return describe(peer, request); }
@@ -203,7 +203,7 @@ Status NetworkConnector::adopt(int peer, std::span<const ShapedEnd> ends, const 
   return reach(peer, reply, ends);
 }
 
-// What this rank has sent is with the peer's proxy when it leaves.
+// The peer's proxy has all data that this rank has sent when this rank leaves.
 Status NetworkConnector::hand_over(int peer, bool /*same_process*/,
                                    std::span<const ShapedEnd> /*ends*/, ConnectReply& reply) {
   return describe(peer, reply);

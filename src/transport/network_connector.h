@@ -58,7 +58,7 @@ class NetworkConnector final : public Connector {
   int streams_per_rail() const REQUIRES(mutex_);
   /// All of this rank, started when they are first needed. They live as long as the connector.
   Result<Proxies> proxies() EXCLUDES(mutex_);
-  /// Those that carry data to and from a peer that has so many.
+  /// Returns the proxies that carry data to and from a peer with `of_peer` proxies.
   Result<Proxies> proxies_with(size_t of_peer) EXCLUDES(mutex_);
   Proxies started() const EXCLUDES(mutex_);
   Result<executor::PortAddress> open(const Proxies& proxies, const ShapedEnd& shaped)

@@ -17,12 +17,11 @@ namespace niccolite::transport {
 /// Between this rank and one on another machine, as this rank's proxy sees it.
 struct Traffic {
   int peer = -1;
-  /// Of the connection on which parts of chunks have waited longest for an acknowledgement, or
-  /// that is being dialed; empty where a plug-in carries.
+  /// The two ends of the connection on which parts have waited longest for an acknowledgement, or
+  /// that is being dialed; empty with a plug-in.
   std::string from{}, to{};
-  /// For so long nothing of what this rank sends has been acknowledged, or, with no parts on their
-  /// way, the peer's proxy has not said whether there is room for some; none: nothing is on its
-  /// way.
+  /// How long the peer has acknowledged nothing of this rank's data. With no parts on their way:
+  /// how long the peer's proxy has not said whether it has room. None: nothing is on its way.
   std::optional<std::chrono::milliseconds> unacknowledged{};
   uint64_t parts = 0, bytes = 0;  // on their way
   /// They are about to go, or have just gone, another way than that connection: its silence says
@@ -39,13 +38,13 @@ struct Traffic {
   bool waits_for_room() const { return is_under_way && parts == 0 && !unacknowledged; }
 };
 
-/// A thread of a proxy that was asked to come round.
+/// A thread of a proxy and its answer to Engine::probe().
 struct ProxyThread {
   std::string name;  // as the log and gdb have it
   int64_t number = 0;
-  std::chrono::milliseconds unanswered{0};  // it was asked so long ago and has not come; 0: it has
-  char state = 'S';                         // as /proc has it, if it has not come
-  /// It has not come though it had time to: it is not merely waiting for a core.
+  std::chrono::milliseconds unanswered{0};  // since the open question; 0: there is none
+  char state = 'S';                         // as /proc has it, if the thread has not answered
+  /// The thread had time to answer and has not: it does not merely wait for a core.
   bool is_stuck = false;
 };
 

@@ -27,7 +27,7 @@ enum class ProxyStepState : uint8_t {
   Read      // receiver: the kernel has read this step and all before it
 };
 
-/// What a proxy's thread does.
+/// States of a proxy's thread.
 enum class ProxyState : uint8_t {
   Idle,    // it has found nothing to do
   Active,  // it moves something again
@@ -45,8 +45,8 @@ class Observer {
   /// Does anybody want to know what threads do?
   virtual bool wants_state() const = 0;
   virtual void state(ProxyState state) = 0;
-  /// What a network plug-in is to call this step by when it tells of it (NCCL's phandle); null:
-  /// nobody wants to hear.
+  /// The name under which a network plug-in reports on this step (NCCL's phandle); null: nobody
+  /// wants reports.
   virtual void* handle_for_network(const ProxyStep& step) = 0;
 };
 

@@ -17,7 +17,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Of a copy of a few words, and for what it stored to arrive: a thousand times what it takes.
+// Time for a copy of a few words, and for its stores to arrive: a thousand times the usual time.
 constexpr auto kPatience = milliseconds(250);
 constexpr auto kBetweenLooks = std::chrono::microseconds(200);
 constexpr size_t kWords = 64;
@@ -223,7 +223,7 @@ class Trial {
   const bootstrap::Member& member_;
   std::shared_ptr<Chunk> own_;  // [rank that stores] of kBytes
   std::shared_ptr<DescriptorServer> server_;
-  gpu::Memory staging_;  // [rank]: what is stored there, and what was read
+  gpu::Memory staging_;  // [rank]: the words to store there, and the words read back
   std::vector<Finding> findings_;
   std::vector<Peer> peers_;
   bool is_stuck_ = false;
@@ -261,7 +261,7 @@ Result<Findings> try_paths(gpu::Machine& machine, int device, bootstrap::Member&
                            const std::vector<std::array<uint8_t, 16>>& uuids,
                            const Deadline& deadline) {
   const bool tries = std::ranges::any_of(with, [](bool is_tried) { return is_tried; });
-  // Its end is the same, whichever return it is.
+  // Every return ends the trial in this way.
   std::unique_ptr<Trial, Trial::End> trial(new Trial(machine, device, member));
   TrialBuffer place;
   if (tries) place = TRY(trial->open());

@@ -1,14 +1,14 @@
-// PathTrial: peer access is tried before it is trusted. An IOMMU, or PCIe switches that send
-// everything by the root (ACS), let a driver offer peer access that loses stores or brings zeros,
-// without any error; what would follow is a hang, or wrong results.
+// PathTrial: tries peer access before it is trusted. An IOMMU, or PCIe switches that send
+// everything by the root (ACS), let a driver offer peer access that loses stores or reads zeros,
+// without any error. The result would be a hang, or wrong data.
 //
 //   rank a                                              rank b
 //   copies a pattern to b's memory, over the path  -->  finds it in its own memory
-//   finds, over the path, what it has stored
-//                          (and the same the other way round)
+//   reads its own pattern back, over the path
+//                          (and the other way round at the same time)
 //
-// Everything is bounded in time. What was tried once in a process is known there from then on, as
-// it is a property of the machine. Thread safety: any thread.
+// Everything is bounded in time. A process remembers each outcome, because it is a property of the
+// machine. Thread safety: any thread.
 #pragma once
 
 #include <string>
@@ -32,20 +32,20 @@ struct Path {
 /// Works or Broken, as a trial in this process has shown; else Untried.
 PeerAccess find_tried(const Path& path);
 
-/// What one rank has found out about the path to another.
+/// A rank's finding about its path to another rank.
 enum class Finding : uint8_t {
   Works,
   NotMapped,     // the peer's memory could not be mapped
   StoreNotDone,  // a copy to it did not end
   StoreLost,     // what the peer stored did not arrive, or not in time
-  LoadIsWrong,   // what was stored is not what is read back
+  LoadIsWrong,   // a value read back differs from the stored one
 };
 /// "stores of rank 1's GPU do not arrive in the memory of rank 3's", of a finding of `rank`.
 std::string describe(Finding finding, int rank, int peer);
 
-/// Collective over all ranks of `member`: tries the paths to the ranks that `with` has true, which
-/// are on this machine, and each of which has this one in its own list; `uuids` are their GPUs', by
-/// rank. find_tried() knows the outcome. By rank, what either end found.
+/// Collective over all ranks of `member`. Tries the paths to the ranks for which `with` is true;
+/// they must be on this machine, and have this rank in their own `with`. `uuids` are the ranks'
+/// GPUs. Returns by rank the findings of both ends; find_tried() knows the outcome.
 struct Findings {
   std::vector<Finding> own;
   std::vector<Finding> of_peers;

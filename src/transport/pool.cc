@@ -21,7 +21,8 @@ Table& table() {
 
 constexpr size_t kAlignment = 256;
 
-// CUDA maps memory in units of 2 MiB; virtual memory costs only what is touched, and descriptors.
+// CUDA maps memory in units of 2 MiB. On virtual GPUs memory costs only its touched pages, and
+// descriptors.
 size_t chunk_bytes(gpu::Kind machine) { return machine == gpu::Kind::Cuda ? 2 << 20 : 512 << 10; }
 
 }  // namespace

@@ -50,8 +50,8 @@ class Chunk final : public Shareable {
 
   /// Takes `bytes` that nobody has had: their offset, or nothing when there is no room.
   std::optional<size_t> carve(size_t bytes) EXCLUDES(mutex_);
-  /// The chunk's bytes divided among those who have carved from it, by what they have: `carved` of
-  /// them. The shares of all add up to the chunk.
+  /// Divides the chunk's bytes among its users in proportion to their carved bytes, of which the
+  /// caller has `carved`. The shares of all users add up to the chunk.
   size_t share_of(size_t carved) const EXCLUDES(mutex_);
 
   /// A share has pieces of the chunk, and uses them from now on. True when the chunk was suspended:
@@ -86,16 +86,16 @@ struct Span {
 
 class Pool {
  public:
-  /// What is given back while a communicator is suspended, and what stays: chunks of their own.
-  /// Host: page-locked memory, of `device` -1, which stays, too.
+  /// Connections: memory that a suspended communicator gives back. Persistent: memory that stays.
+  /// They have separate chunks. Host: page-locked memory, of `device` -1, which stays, too.
   enum class Purpose : unsigned char { Connections, Persistent, Host };
   /// The process's pool of that GPU; made when it is first needed.
   static std::shared_ptr<Pool> of(gpu::Machine& machine, int device, Purpose purpose);
   Pool(gpu::Machine& machine, int device, size_t chunk_bytes)
       : machine_(machine), device_(device), chunk_bytes_(chunk_bytes) {}
 
-  /// Zeroed memory, 256-byte aligned: a piece of each of the sizes (> 0), in their order. What has
-  /// room in a chunk in use lies there, all the rest in one new chunk.
+  /// Zeroed memory, 256-byte aligned: a piece for each of the sizes (> 0), in their order. Pieces
+  /// that fit into a chunk in use lie there, all others in one new chunk.
   Result<std::vector<Span>> allocate(std::span<const size_t> sizes) EXCLUDES(mutex_);
 
   gpu::Machine& machine() const { return machine_; }
@@ -121,7 +121,7 @@ class Share {
   /// Device memory that the share takes, its part of shared chunks included.
   size_t bytes() const;
 
-  /// What all connections hold is lost: every end of them must be suspended, too.
+  /// The content of all connections is lost: every other end must be suspended, too.
   Status suspend();
   /// All memory is zero again, as after allocate(). Peers of other processes map it anew.
   Status resume();

@@ -1,5 +1,5 @@
-// Reach: which ranks' kernels can use the buffers of which other ranks' users, as both of them know
-// it, and the ways between them.
+// Reach: which ranks' kernels can use the buffers of which other ranks' users, and the ways between
+// them. Both ranks of a pair have the same answer.
 #pragma once
 
 #include <vector>
@@ -8,13 +8,14 @@
 
 namespace niccolite::transport {
 
-/// Of one rank, by peer.
+/// The reach of one rank; vectors are by peer.
 struct Reach {
-  std::vector<bool> out;           // this rank's kernels can access buffers of the peer's user
-  std::vector<bool> in;            // the peer's kernels those of this rank's user
-  bool is_whole = false;           // every rank's kernels those of all others' users
-  std::vector<bool> windows{};     // both those of the other's user that lie in windows
-  bool has_whole_windows = false;  // every rank's kernels those of all others
+  std::vector<bool> out;  // this rank's kernels can access buffers of the peer's user
+  std::vector<bool> in;   // the peer's kernels can access buffers of this rank's user
+  bool is_whole = false;  // every rank's kernels can access the buffers of all other ranks' users
+  // both ranks' kernels can access the other user's buffers in windows
+  std::vector<bool> windows{};
+  bool has_whole_windows = false;  // every rank's kernels can access the windows of all other ranks
   std::vector<Pair> pairs{};       // empty: on one machine, with peer access
 };
 

@@ -13,7 +13,7 @@
 
 namespace niccolite::transport {
 
-/// Random, so that knowing it is the right to map what it names.
+/// A random name of memory: whoever knows it may map the memory.
 using Token = std::array<uint8_t, 16>;
 
 Result<Token> draw_token();

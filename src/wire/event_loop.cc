@@ -28,8 +28,8 @@ Result<std::unique_ptr<EventLoop>> EventLoop::create() {
 }
 
 EventLoop::~EventLoop() {
-  // Tasks that never ran may own links, which unregister here: they go while watches and timers
-  // still exist, and without the lock, since what they own may post others.
+  // Destroys tasks that never ran. They may own links, which unregister here, so watches and timers
+  // must still exist. The lock is not held, because a link's destructor may post another task.
   std::vector<std::function<void()>> tasks;
   do {
     tasks.clear();
@@ -197,7 +197,7 @@ int EventLoop::wait(std::span<epoll_event> events, Clock::duration limit) const 
   const timespec time{.tv_sec = left / kSecond, .tv_nsec = left % kSecond};
   const auto count =
       syscall(SYS_epoll_pwait2, epoll_.get(), events.data(), most, &time, nullptr, 0);
-  // What a sandbox answers to calls that it does not know differs.
+  // Any other error means that the call is not available: sandboxes give different errors for it.
   if (count >= 0 || errno == EINTR) return static_cast<int>(count);
 #endif
   const auto left_now = std::chrono::ceil<std::chrono::milliseconds>(limit);

@@ -1,9 +1,9 @@
 // EventLoop: waits for sockets (epoll), timers and tasks posted by other threads, and runs their
-// callbacks one after the other on the thread that called run(). What hangs on a loop is touched by
-// that thread only, or by one that borrows the loop: while the loop's own thread waits, another may
-// do what belongs to that thread, and serve the watches that are shared. Thread safety: post(),
-// stop() and those that borrow from any thread; the rest on the loop's thread, within what borrows,
-// or before run() and after it ended.
+// callbacks one after the other on the thread that called run(). Only that thread touches the
+// objects that are attached to a loop, or a thread that borrows the loop: while the loop's own
+// thread waits, another thread may do its work and serve the shared watches. Thread safety: post(),
+// stop() and the borrow functions from any thread. All else on the loop's thread, inside of a
+// borrow, or before run() and after it ended.
 #pragma once
 
 #include <atomic>
@@ -48,7 +48,7 @@ class EventLoop {
   /// Calls `ready` with the events (EPOLLIN, ...) of `fd` until forget(). The caller keeps `fd`
   /// open until then.
   Result<Id> watch(int fd, uint32_t events, std::function<void(uint32_t)> ready);
-  /// The same, but if the loop is shared whoever borrows it may serve it, too.
+  /// As watch(). If the loop is shared, a thread that borrows the loop may serve the watch, too.
   Result<Id> watch_shared(int fd, uint32_t events, std::function<void(uint32_t)> ready);
   void change(Id watch, uint32_t events);
   void forget(Id watch);
@@ -61,7 +61,7 @@ class EventLoop {
 
   /// Before run(): there may be shared watches.
   Status share();
-  /// An epoll of the shared watches. What others add to it under number 0 is left alone.
+  /// An epoll of the shared watches. Events that others add to it with the number 0 are ignored.
   int shared_descriptor() const { return shared_.get(); }
   /// Calls `use`, when no callback runs; none begins meanwhile.
   template <typename Use>
@@ -70,7 +70,8 @@ class EventLoop {
     const Borrowed borrowed{*this};
     use();
   }
-  /// The same, or false if a callback runs, or somebody else has borrowed the loop.
+  /// Calls `use` as borrow() does. Returns false if a callback runs, or another thread has borrowed
+  /// the loop.
   template <typename Use>
   bool try_borrow(Use&& use) EXCLUDES(turn_) {
     if (!turn_.try_lock()) return false;
@@ -78,8 +79,8 @@ class EventLoop {
     use();
     return true;
   }
-  /// The same; after false, whoever has the loop calls what on_return() was given as soon as it has
-  /// let go.
+  /// Calls `use` as try_borrow() does. After false, the thread that has the loop calls the callback
+  /// of on_return() as soon as it has let go.
   template <typename Use>
   bool borrow_or_hear(Use&& use) EXCLUDES(turn_) {
     if (try_borrow(use)) return true;
@@ -90,8 +91,8 @@ class EventLoop {
   void on_return(std::function<void()> tell) { on_return_ = std::move(tell); }
   /// Runs the callbacks of the shared watches that have something to do, without waiting.
   void serve_shared();
-  /// Those that the caller has found there itself, before it had the loop: what is no longer ready
-  /// is called in vain, and what is no longer watched is not called.
+  /// Dispatches events that the caller collected before it acquired the loop. A descriptor that is
+  /// no longer ready gets a harmless callback, and a watch that was removed gets none.
   void serve_shared(std::span<const epoll_event> ready);
   /// Whether the loop's own thread leaves them to others. Callbacks of the poller and borrowers.
   void leave_shared(bool to_others);

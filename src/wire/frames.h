@@ -31,7 +31,8 @@ class FrameOpener {
  public:
   /// A payload above `most` is refused as soon as its length is read.
   FrameOpener(const authentication::Secret& key, size_t most) : key_(key), most_(most) {}
-  /// Adds bytes as they arrived. Memory grows with what arrives, not with what is announced.
+  /// Adds bytes as they arrived. Memory grows with the bytes that arrive, not with an announced
+  /// length.
   void feed(std::span<const std::byte> bytes);
   /// The next whole frame's payload, valid until the next call; nothing when more bytes are needed.
   /// Fails for good on a wrong code or length.

@@ -103,8 +103,8 @@ Status Link::step(uint32_t events) {
   return {};
 }
 
-// A peer that closes before it has read all is answered for by a reset. What it said before, a
-// farewell mostly, still lies here.
+// A peer that closes before it has read all bytes sends a reset. Its last frames, mostly a
+// farewell, are still in this end's buffer.
 Status Link::hear_last_words(Status broken) {
   constexpr int kMostReads = 64;
   for (int reads = 0; reads < kMostReads && state_ == State::Open && !paused_ && !finishing_;
@@ -365,7 +365,7 @@ Link::Stream Link::release() {
   return stream;
 }
 
-// Of an open link that the system has given up.
+// Describes the end of an open link that the system has given up.
 Status Link::describe_silence(const Status& reason) const {
   Result<Address> local = socket_.local_address();
   const std::string trouble = local.is_ok() ? trouble_of(local.value()) : "";

@@ -30,7 +30,7 @@ inline constexpr std::string_view kSilence = "nothing has come from it";
 
 class Link {
  public:
-  /// Why a link ended, for those who decide whether to try again.
+  /// Why a link ended: the owner decides by this whether it tries again.
   enum class End {
     Absent,       // the host has nobody who listens there
     Unreachable,  // no connection came about: timed out, no route
@@ -54,7 +54,8 @@ class Link {
 
   struct Options {
     authentication::Identity self;
-    /// Of an acceptor for several identities: the one that a stranger asks for, instead of `self`.
+    /// For an acceptor with several identities: returns the identity that a stranger asks for, in
+    /// the place of `self`.
     std::function<authentication::Identity(uint64_t number)> identity_of;
     /// Tells why an acceptor cannot keep a peer that has proved who it is; empty: it can.
     std::function<std::string()> lacks{};
@@ -84,13 +85,13 @@ class Link {
   /// Stops or resumes delivering frames; what arrives stays in the kernel.
   void pause();
   void resume();
-  /// Sends what is queued, ends this side's stream and drops what still arrives; link_ended() comes
-  /// when the peer has closed.
+  /// Sends the queued bytes, ends this side's stream and drops bytes that still arrive.
+  /// link_ended() comes when the peer has closed.
   void finish();
   void close();
-  /// Of a link that has just opened: its socket, for bytes that are no frames, and what must be
-  /// sent on it before them. The link is closed. Who has dialed may find that the peer has sent
-  /// such bytes already, unless it waits for this end to begin.
+  /// Takes the socket of a link that has just opened, for bytes that are no frames, and the bytes
+  /// that must be sent on it first. The link is closed. The dialing end may find that the peer has
+  /// sent such bytes already, unless the peer waits for this end to begin.
   struct Stream {
     Socket socket;
     Bytes unsent;
@@ -101,7 +102,7 @@ class Link {
   /// Is it open for the peer perhaps, though not yet here?
   bool is_confirming() const { return state_ == State::Confirming; }
   bool is_finishing() const { return finishing_; }
-  /// Of this end, as the peer asked for it.
+  /// This end's number, as the peer asked for it.
   uint64_t number() const { return handshake_.number(); }
   uint64_t peer_number() const { return handshake_.peer_number(); }
   const Address& peer_address() const { return peer_; }

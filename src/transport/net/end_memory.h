@@ -1,7 +1,7 @@
-// EndMemory: the host's memory of one end of a connection to another machine, page-locked: the
-// counters of both of its sides, the kernel's and the proxy's, notes at the sender, and slots
-// (executor/protocol/relay.h). The proxies of a rank may share an end: proxy p of n then has the
-// channels p, p + n, ..., which it counts from 0 on, as the peer's proxy p does.
+// EndMemory: the page-locked host memory of one end of a connection to another machine. It has the
+// counters of the kernel's side and of the proxy's side, size entries (notes) at the sender, and
+// slots (executor/protocol/relay.h). The proxies of a rank may share an end: proxy p of n then has
+// the channels p, p + n, ..., which it counts from 0 on, as the peer's proxy p does.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ class EndMemory {
                                                            bool is_send);
 
   const executor::FifoShape& shape() const { return shape_; }
-  /// What the kernel uses: all channels. Neither a bell nor a user's memory.
+  /// The port of the kernel, with all channels. It has neither doorbells nor the user's memory.
   executor::PortAddress port() const;
 
  private:
@@ -35,17 +35,17 @@ class EndMemory {
   std::byte* slots_;
 };
 
-/// What one proxy has of it.
+/// The share of one proxy in an EndMemory.
 class EndShare {
  public:
-  /// Of proxy `proxy` of `proxies`.
+  /// The share of proxy `proxy` of `proxies`.
   EndShare(std::shared_ptr<const EndMemory> memory, uint32_t proxy, uint32_t proxies)
       : memory_(std::move(memory)), first_(proxy), stride_(proxies) {}
-  /// All of it.
+  /// The whole EndMemory.
   explicit EndShare(std::shared_ptr<const EndMemory> memory) : EndShare(std::move(memory), 0, 1) {}
 
   const EndMemory& memory() const { return *memory_; }
-  /// Of its channels.
+  /// The shape of the share's channels.
   executor::FifoShape shape() const {
     executor::FifoShape shape = memory_->shape_;
     shape.channels = shape.channels <= first_ ? 0 : (shape.channels - first_ - 1) / stride_ + 1;

@@ -25,15 +25,16 @@ constexpr auto kAside = std::chrono::milliseconds(1);
 constexpr auto kLongestAside = std::chrono::milliseconds(16);
 // Most callbacks take less, and a proxy that is left out of the wait costs five system calls.
 constexpr auto kMoment = std::chrono::microseconds(20);
-constexpr int kLooksAtPlugins = 200;  // some 0.1 ms
+constexpr int kLooksAtPlugins = 200;  // 0.1 ms or a little more
 constexpr int kLongerRests = 50;      // of 20 us, 40 us, ...
 
 EventLoop::Clock::duration rest_between_looks(int looks) {
   return std::chrono::microseconds(20) * std::clamp(looks - kLooksAtPlugins, 1, kLongerRests);
 }
 
-// Of GPUs. A look costs the thread's core some 0.2 us, a rest the first chunk behind it as much as
-// it has left. After a second without any work the program has other things to do.
+// Limits of the rests when GPUs move the counters. A look costs about 0.2 us of the thread's core;
+// a rest delays the first chunk that arrives in it by the rest's remaining time. After a second
+// without work the program is assumed to do other things.
 constexpr auto kAwake = std::chrono::microseconds(300);
 constexpr auto kShortRest = std::chrono::microseconds(20);
 constexpr auto kShortRests = std::chrono::milliseconds(2);
@@ -92,7 +93,7 @@ void Engine::work_for_thread() {
   do bell_.go_to_sleep();
   while (progress());
   has_untold_.store(true, std::memory_order_relaxed);
-  // It settles what is left for later.
+  // The thread must wake up to settle the news that is kept back.
   if (std::exchange(sleeps_for_good_, false)) ring_thread();
 }
 

@@ -1,23 +1,25 @@
-// Engine: a thread of a proxy. It runs an event loop, and looks at the counters of FIFOs in
-// between, as often as it is worth while:
+// Engine: a thread of a proxy. It runs an event loop, and between events it looks at the counters
+// of FIFOs as often as that is worth while:
 //
-// Kernels of virtual GPUs ring when they have moved a counter, and the thread sleeps until then.
-// Those of GPUs cannot: the thread looks all the time while something moves and a little longer,
-// then rests between looks. Whoever launches a kernel rings for it; replays of graphs do not.
-// Plug-ins have nothing that wakes, either.
+// Kernels of virtual GPUs ring a doorbell when they have moved a counter, and the thread sleeps
+// until then. Kernels of GPUs cannot ring. So the thread looks all the time while something moves
+// and a little longer, and then rests between looks. The launch of a kernel rings the doorbell; a
+// replay of a graph does not. Plug-ins have nothing that wakes the thread, either.
 //
-// Of virtual GPUs' sockets the thread is there for what nobody waits for. Whoever rings finds the
-// thread asleep and does its work; and a kernel's worker that has nothing to do waits for the
-// sockets itself, and serves them (gpu::EventSource). So a message takes no thread to be
-// woken but the one that waits for it. While that goes on, and a little longer, the thread leaves
-// the sockets to them, and looks every millisecond whether it still does:
+// With virtual GPUs and sockets the thread does only the work for which nobody waits. A kernel that
+// rings the doorbell and finds the thread asleep does the thread's work itself. A kernel's worker
+// that has nothing to do waits for the sockets, and serves them (gpu::EventSource). So a message
+// wakes no thread except for the one that waits for it. While this goes on, and a little longer,
+// the thread leaves the sockets to kernels and workers, and looks every millisecond whether they
+// still serve:
 //
-//   asleep   waits for everything          a kernel rings, or a worker serves  ->  it is rung for
-//   aside    for tasks, timers and 1 ms    nobody did since the last look      ->  asleep
+//   state    the thread waits for          state ends when
+//   asleep   everything                    a kernel rings, or a worker serves  ->  aside
+//   aside    tasks, timers and 1 ms        nobody has served since the last look  ->  asleep
 //
-// While a worker waits for the sockets, looks are up to 16 ms apart. At a look before
-// which nobody has served anything the thread serves what it finds: whoever should have done so may
-// have no core.
+// While a worker waits for the sockets, looks are up to 16 ms apart. If nobody has served anything
+// before a look, the thread serves the events that it finds: the worker that should have done so
+// may have no core.
 //
 // Thread safety: loop().post(), bell(), probe(), stand_aside(), withdraw() and join() from any
 // thread.
@@ -42,16 +44,17 @@ class Engine final : private gpu::EventSource {
  public:
   struct Options {
     gpu::Kind machine = gpu::Kind::Virtual;  // whose kernels move the counters
-    // Whose workers serve the sockets; null: none do.
+    // The workers that serve the sockets; null: none do.
     gpu::EventWorkers* workers = nullptr;
-    // What whoever rings has written at most, if it is to send that itself.
+    // A kernel's thread that has rung sends the chunk by itself if the chunk has at most this many
+    // bytes.
     uint64_t most_by_kernels = 0;
     const char* name = "";  // of the thread
     bool has_plugin = false;
     Observer* observer = nullptr;      // outlives the engine; may be null
     std::function<bool()> progress{};  // moves what can be moved: true when that was something
-    // Tells peers what they may need soon, which progress() leaves to whoever has nothing more
-    // urgent to do; empty: progress() leaves nothing of that.
+    // Tells peers news that they may need soon. progress() leaves this to the thread that has
+    // nothing more urgent to do; empty: progress() tells all news itself.
     std::function<void()> tell{};
     std::function<void()> settle{};       // tells peers all that the two may leave for later
     std::function<bool()> is_finished{};  // nothing will move any more: the thread ends
@@ -75,11 +78,11 @@ class Engine final : private gpu::EventSource {
   /// Waits until the thread has ended: is_finished(), or loop().stop().
   void join() { thread_.join(); }
   bool is_running() const { return thread_.running(); }
-  /// Asks the thread to come round, if it has done so since it was last asked, and tells how long
-  /// it has not. Whoever suspects it asks more than once. Waits for nothing.
+  /// Asks the thread to answer, unless it still owes an answer, and tells for how long it has not
+  /// answered. A caller that suspects the thread asks more than once. Waits for nothing.
   ProxyThread probe();
   /// In a child made by fork() the thread does not exist, and the loop is the parent's, too: lets
-  /// go of it untouched.
+  /// go of the loop without touching it.
   void abandon();
 
  private:
@@ -116,20 +119,23 @@ class Engine final : private gpu::EventSource {
   std::atomic<uint64_t> turns_{0};  // by kernels' workers; a hint
   uint64_t turns_seen_ = 0;         // by the thread
   bool is_left_out_ = false;        // of the workers' wait; whoever serves
-  // Whoever has done the thread's work has told peers nothing. relaxed: whoever serves reads what
-  // it has written itself; of what others have done the thread tells at its next look.
+  // A kernel's thread or a worker has done this thread's work, and peers have not been told.
+  // relaxed: the thread that serves reads its own store; the engine's thread tells the news of
+  // others at its next look.
   std::atomic<bool> has_untold_{false};
   bool sleeps_for_good_ = false;  // the thread: until something happens
-  // A worker waits for the sockets; how long the thread stands aside. Both seq_cst: where one ends
-  // and the other begins at the same time, either the thread sees that nobody serves any more, or
-  // the worker that the thread means to sleep for long.
+  // True while a worker waits for the sockets, and how long the engine's thread stands aside. Both
+  // are seq_cst. When one ends and the other begins at the same time, either the engine's thread
+  // sees that nobody serves any more, or the worker sees that the thread is about to sleep for
+  // long.
   std::atomic<bool> is_served_{false};
   std::atomic<Clock::duration> aside_{Clock::duration::zero()};
   Clock::time_point active_at_{};     // of GPUs: something moved, or was launched
   std::atomic<int64_t> number_{0};    // of the thread, as /proc has it; 0: it has not begun
   std::atomic<Clock::rep> asked_{0};  // by probe(), and no answer yet; 0: none is due
-  std::atomic<int64_t> used_{0};      // of a core, in milliseconds, when it was asked
-  Thread thread_;                     // last: joined first
+  // the core time that the thread had used when it was asked, in milliseconds
+  std::atomic<int64_t> used_{0};
+  Thread thread_;  // last: joined first
 };
 
 }  // namespace niccolite::transport::net

@@ -22,10 +22,11 @@ class Inbound final : private Stream::Owner {
     std::function<void(Status)> fail;
     wire::EventLoop::Clock::duration patience;  // with a peer that should connect again
     Pulse* pulse = nullptr;                     // outlives it
-    // Credit and acknowledgements that the peer does not wait for, until tell_soon(); of which it
-    // has enough left, until settle().
+    // Keeps back credit and acknowledgements: those for which the peer does not wait until
+    // tell_soon(), and, while the peer has enough credit, the rest until settle().
     bool keeps_back = false;
-    // What the peer says behind a part, of what this rank sends to it.
+    // Takes the peer's credit and acknowledgements that came behind a part, about this rank's
+    // sends.
     std::function<Status(const Frame&)> take_news{};
   };
   Inbound(wire::EventLoop& loop, Options options);
@@ -36,13 +37,13 @@ class Inbound final : private Stream::Owner {
   void welcome(wire::Link::Stream from);
   /// Moves what can be moved; true when that was something.
   bool progress();
-  /// Tells the peer what it may wait for before long.
+  /// Tells the peer the credit and acknowledgements for which it may wait soon.
   void tell_soon();
-  /// The same by calls of `queue`, for a stream that this rank sends on.
+  /// Gives the same news as frames to `queue`, for a stream that this rank sends on.
   void give_news(const std::function<void(const Frame&)>& queue);
-  /// What was given so may not have arrived: all of it is told again.
+  /// News that give_news() gave may not have arrived: all of it is told again.
   void tell_again();
-  /// Tells the peer all that the two have kept back.
+  /// Tells the peer all news that both functions above have kept back.
   void settle();
   /// Tells the peer that nothing more will be read.
   void finish();
@@ -52,10 +53,10 @@ class Inbound final : private Stream::Owner {
     std::unique_ptr<Stream> connection;  // null: it broke, and is awaited again
     uint64_t number = 0;                 // of the connection
     uint64_t received = 0;               // parts that are whole
-    uint64_t acknowledged = 0;           // of which the peer knows
+    uint64_t acknowledged = 0;           // parts whose acknowledgement was sent
     uint64_t unacknowledged_bytes = 0;
-    bool is_awaited = false;  // some of it, by a kernel of the peer's
-    bool is_told = true;      // the peer may not know what was acknowledged, if false
+    bool is_awaited = false;  // a kernel of the peer waits for an acknowledgement
+    bool is_told = true;      // false: the peer may not know the last acknowledgement
     bool has_ended = false;   // the peer has, in order
     wire::EventLoop::Id awaited = 0;
   };

@@ -54,7 +54,7 @@ Status Incoming::accept(const Frame& part) {
   return {};
 }
 
-// Of the whole chunk, at its first part.
+// Chooses the place of a whole chunk, at its first part.
 std::byte* Incoming::take_place(const Frame& part) {
   if (is_by_words()) return copies_.of(part.channel, part.step);
   std::byte* const slot = share_.slot(part.channel, part.step);
@@ -120,7 +120,8 @@ bool Incoming::collect(Credit which, const std::function<void(const Frame&)>& qu
     // [credit] of the proxy: the kernel has read what lies in the slots. Pairs with its [consume].
     const uint64_t read =
         std::atomic_ref(share_.far(number).remote).load(std::memory_order_acquire);
-    // By LL a kernel waits for no chunk that is empty, and may be ahead of what has come.
+    // With LL a kernel does not wait for an empty chunk, so its head may be ahead of the published
+    // steps.
     const uint64_t head = is_by_words() ? std::min(read, channel.published) : read;
     const bool is_news = head <= channel.published && head + shape_.depth > channel.told;
     const uint64_t least = which == Credit::All    ? 1

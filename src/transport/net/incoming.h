@@ -53,7 +53,7 @@ class Incoming final : public ProxyEnd {
   };
   /// Calls `queue(frame)` for credit that the sender does not know of. True when there was any.
   bool collect(Credit which, const std::function<void(const Frame&)>& queue);
-  /// What was told may not have arrived: collect() tells all of it again.
+  /// Credit that was told may not have arrived: collect() tells all of it again.
   void tell_again();
   /// The sender waits for credit on that channel.
   void want(uint32_t channel) {

@@ -47,8 +47,8 @@ void Messenger::reach(const Network::Handle& peer) {
 
 bool Messenger::has_finished() const {
   if (has_failed_) return true;
-  // Who has left the bootstrap may just be ending its connections, as this end does: they are
-  // closed with nothing posted. Those that are not there yet will not come about.
+  // A peer that has left the bootstrap may be ending its connections now, as this end does: they
+  // are closed with nothing posted. Connections that do not exist yet will never exist.
   const bool has_left = options_.has_left();
   const bool has_told = sending_ == nullptr ? has_left : ends_sent_ == kMessages && sends_ == 0;
   return has_told && (receiving_ == nullptr ? has_left : ends_received_ == kMessages);
@@ -182,7 +182,8 @@ Result<bool> Messenger::send_messages() {
   collect();
   while (sends_ < kMessages) {
     Message& next = outbox_.messages[(first_sent_ + sends_) % kMessages];
-    // One that found no room goes as it is: a plug-in may remember what it was asked.
+    // A message that found no room is sent unchanged, because a plug-in may remember the first
+    // attempt.
     if (next.used <= sizeof(Length)) fill(next);
     const bool is_empty = next.used == sizeof(Length);
     const bool is_end = is_empty && is_finishing_ && ends_sent_ < kMessages;

@@ -48,9 +48,9 @@ class Messenger {
   void reach(const Network::Handle& peer);
   /// Moves what can be moved; true when that was something.
   bool progress();
-  /// Tells the peer that nothing follows, after what is queued.
+  /// Sends an end to the peer, after all queued frames.
   void finish() { is_finishing_ = true; }
-  /// finish() is done at both ends, or never will be.
+  /// True when both ends have sent and received their ends, or never will.
   bool has_finished() const;
 
  private:

@@ -27,7 +27,8 @@ class Network {
 
   const std::string& name() const { return name_; }      // "AWS Libfabric"
   const std::string& origin() const { return origin_; }  // "libnccl-net-ofi.so, ncclNetPlugin_v8"
-  const Properties& properties() const { return properties_; }  // of device 0, the one that is used
+  // of device 0, which is the one in use
+  const Properties& properties() const { return properties_; }
 
   virtual Result<void*> listen(Handle& handle) = 0;
   /// Null: not yet. The handle keeps what a plug-in notes between calls.
@@ -48,19 +49,21 @@ class Network {
   virtual void close_receive(void* connection) = 0;
   virtual void close_listener(void* listener) = 0;
 
-  /// What a communicator wants of its network.
+  /// A communicator's choice of a network.
   struct Wish {
     std::string name;        // config.netName, where NCCL_NET is not set; empty: any
     int traffic_class = -1;  // config.trafficClass, for plug-ins; -1: none
     uint64_t communicator = 0;
   };
-  /// What NCCL_NET_PLUGIN, NCCL_NET and the wish say; null: our own sockets. Errors: InvalidUsage
-  /// when nothing serves, with what was tried.
+  /// Returns the network that NCCL_NET_PLUGIN, NCCL_NET and the wish choose; null: our own sockets.
+  /// Errors: InvalidUsage when no network serves, with all that was tried.
   static Result<std::shared_ptr<Network>> choose(const Wish& wish);
 
-  /// What plug-ins tell of messages they are sending; returns 0. As NCCL's ncclProfilerCallback_t.
+  /// A function that hears the plug-ins' reports on messages under way; returns 0. As NCCL's
+  /// ncclProfilerCallback_t.
   using EventSink = int (*)(void** event, int type, void* of, int64_t layout, void* data);
-  /// Before the first choose(): who hears that. Nobody by default.
+  /// Sets the function that hears the reports; nobody hears them by default. Before the first
+  /// choose().
   static void tell_events_to(EventSink sink);
 
  protected:

@@ -16,10 +16,11 @@ namespace {
 constexpr uint32_t kMostOfPart = 256 << 10;
 // Smaller parts stay on the rank's own rail until they come to as much together.
 constexpr uint32_t kWorthARail = 16 << 10;
-// What is on its way on one socket before another on the same rail is used: chunks that share a
-// rail arrive later than one after the other, and each socket has acknowledgements of its own.
+// Bytes that must be on their way on one socket before another socket of the rail is used. Chunks
+// that share a rail arrive later than chunks that follow each other, and each socket has
+// acknowledgements of its own.
 constexpr uint32_t kWorthASocket = 256 << 10;
-// The longest that a peer is tried which no connection has ever reached.
+// The longest time in which a peer is tried while no connection has ever reached it.
 constexpr auto kFirstMeeting = std::chrono::seconds(20);
 
 }  // namespace
@@ -71,7 +72,7 @@ bool Outbound::has_streams() const {
       flows_, [](const Flow& flow) { return flow.connection != nullptr || flow.link != nullptr; });
 }
 
-// Of a stream's paths the first are the rails, from its own on.
+// The first paths of a stream are the rails, beginning with the stream's own one.
 size_t Outbound::path_number(const Flow& flow) const {
   const size_t rails = paths_.rails.size();
   const size_t turn = flow.turn % tried_.size();
@@ -291,7 +292,7 @@ void Outbound::stream_ended(Stream& stream, Stream::End how, Status why) {
   connection_lost();
   has_moved_ = true;
   if (is_finishing_) return;
-  // Who has left in order needs nothing more.
+  // A peer that has left in order needs nothing more.
   if (flow.has_ended || options_.has_left()) return abandon();
   if (how == Stream::End::Refused) {
     abandon();
@@ -312,7 +313,7 @@ void Outbound::stream_ended(Stream& stream, Stream::End how, Status why) {
   flow.retry = loop_.after(std::chrono::milliseconds(0), [this, &flow] { dial(flow); });
 }
 
-// What was asked for, or told, on a connection that broke may be lost with it.
+// Requests and news that were sent on a broken connection may be lost with it.
 void Outbound::connection_lost() {
   for (const auto& [key, end] : ends_) end->ask_again();
   if (options_.lose_news) options_.lose_news();

@@ -33,8 +33,8 @@ class Outbound final : private wire::Link::Owner, private Stream::Owner {
     std::function<bool()> has_left;    // the peer: it has ended in order
     std::function<void(Status)> fail;  // the peer cannot be reached, or not again
     Pulse* pulse = nullptr;            // outlives it
-    // What this rank has to say to the peer of what it receives, by calls of `queue`: it travels
-    // behind parts. And: that may be lost.
+    // `give_news` gives `queue` the credit and acknowledgements of this rank, which then travel
+    // behind parts. `lose_news`: they may have been lost.
     std::function<void(const std::function<void(const Frame&)>& queue)> give_news{};
     std::function<void()> lose_news{};
   };
@@ -47,11 +47,11 @@ class Outbound final : private wire::Link::Owner, private Stream::Owner {
 
   /// Moves what can be moved; true when that was something.
   bool progress();
-  /// What the peer has said of what was sent, behind a part of its own.
+  /// Takes the peer's news of this rank's parts, which came behind a part of the peer.
   Status take_news(const Frame& frame);
-  /// The peer will take no more, of ends that are still to come either.
+  /// The peer will take nothing more, not even from ends that are added later.
   void abandon();
-  /// Ends all streams when what is queued is sent.
+  /// Ends all streams when the queued parts are sent.
   void finish();
   bool has_streams() const;
 
@@ -63,21 +63,23 @@ class Outbound final : private wire::Link::Owner, private Stream::Owner {
     std::unique_ptr<Stream> connection;  // null: none for now
     size_t path = 0;                     // of the connection
     uint64_t connections = 0;            // so far
-    bool is_ready = false;   // the connection is the first, or the peer has said what it has
-    bool has_ended = false;  // the peer has, in order
+    bool is_ready = false;  // this is the first connection, or the peer has told which parts it has
+    bool has_ended = false;  // the peer has ended the stream in order
     int attempts = 0;        // to connect, in a row, that brought nothing
-    int unanswered = 0;      // of those: came to the peer's host, and no further
+    int unanswered = 0;      // attempts in a row that came to the peer's host, and no further
     /// Since when there has been no descriptor to connect with, here or there.
     std::optional<wire::EventLoop::Clock::time_point> short_since{};
     wire::EventLoop::Id retry = 0;
-    uint64_t acknowledged = 0;        // parts that the peer has
-    std::deque<Part> unacknowledged;  // those that follow; their slots stay as they are
-    size_t on_way = 0;                // bytes of those
-    uint64_t carried = 0;             // bytes, ever
-    std::optional<Pulse::Clock::time_point> asked_since{};  // and has not answered
-    uint64_t heard = 0;                                     // frames of the peer's
-    uint64_t heard_before = 0;                              // at the last look
-    uint32_t silences = 0;                                  // looks in a row that found nothing new
+    uint64_t acknowledged = 0;  // parts that the peer has
+    // parts that the peer may not have; their slots must not change
+    std::deque<Part> unacknowledged;
+    size_t on_way = 0;     // bytes of the unacknowledged parts
+    uint64_t carried = 0;  // bytes, ever
+    // since when the peer owes an answer to an Ask
+    std::optional<Pulse::Clock::time_point> asked_since{};
+    uint64_t heard = 0;         // frames of the peer's
+    uint64_t heard_before = 0;  // at the last look
+    uint32_t silences = 0;      // looks in a row that found nothing new
     uint32_t in_vain = 0;  // connections in a row that silence replaced: none brought a part soon
     uint32_t looks_away = 0;  // in a row that found it on another rail
     // Dialing beside a connection is nothing that anybody waits for. None: it is connected,
@@ -98,7 +100,7 @@ class Outbound final : private wire::Link::Owner, private Stream::Owner {
   }
   Flow* flow_for(const Part& part);
   uint32_t part_bytes() const;
-  /// For what is small; null: none has room.
+  /// Returns a stream for a small part; null: none has room.
   Flow* any_flow();
   void hand_out();
   /// Looks after silence from now on, as long as there is something to wait for.
@@ -138,11 +140,11 @@ class Outbound final : private wire::Link::Owner, private Stream::Owner {
   std::vector<Flow> flows_;                     // never grows
   std::vector<std::unique_ptr<Stream>> ended_;  // until nobody is inside one
   std::map<Key, Outgoing*> ends_;
-  // What the peer has granted, by connection and channel: of ends that are not yet known here, too.
+  // The peer's credit by connection and channel, also for ends that are not yet known here.
   std::map<std::pair<Key, uint32_t>, uint64_t> limits_;
   std::deque<Part> waiting_;  // for a stream with room
   uint32_t last_ = 0;         // the stream that took the last part
-  // What the pulse was told last: a flow and its connection; -1: none.
+  // The flow and the number of its connection that the pulse was told last; -1: none.
   std::pair<int64_t, uint64_t> told_{-1, 0};
   bool has_moved_ = false;
   bool has_sent_ = false;  // since the last look
@@ -150,7 +152,7 @@ class Outbound final : private wire::Link::Owner, private Stream::Owner {
   uint32_t hungry_looks_ = 0;  // in a row at which kernels waited for credit
   wire::EventLoop::Id hunger_ = 0;
   bool has_asked_ = false;          // since something was sent
-  bool keeps_credit_back_ = false;  // the peer, until it is asked for
+  bool keeps_credit_back_ = false;  // the peer keeps credit back until it is asked for it
 };
 
 }  // namespace niccolite::transport::net

@@ -86,7 +86,7 @@ void Outgoing::ask_for_credit(const std::function<void(const Frame&)>& queue) {
 }
 
 void Outgoing::ask_again() {
-  for (Channel& channel : channels_) channel.asked = 0;  // of which no credit is ever the limit
+  for (Channel& channel : channels_) channel.asked = 0;  // 0 is never a limit
 }
 
 void Outgoing::grant(uint32_t channel, uint64_t limit) {
@@ -132,12 +132,12 @@ Outgoing::Chunk Outgoing::published_chunk(uint32_t number) const {
           .data = chunk_of(number, step, note)};
 }
 
-// Words that are there are taken once, so that a look costs no more than what has come since the
-// last one. That the kernel has written the slot again, with another note and other words, would
-// need credit that this end has not given.
+// Takes each word once, so that a look costs only the words that are new since the last look. A
+// kernel cannot have written the slot again, with another size entry and other words, because that
+// would need credit that this end has not given.
 std::optional<Outgoing::Chunk> Outgoing::next_by_words(uint32_t number) {
   Channel& channel = channels_[number];
-  // relaxed: the note says itself of which step it is, as every word does.
+  // relaxed: the size entry names its step itself, as every word does.
   const uint64_t note =
       std::atomic_ref(share_.ll_note(number, channel.taken)).load(std::memory_order_relaxed);
   const uint32_t flag = ll::flag_in(note);
@@ -220,7 +220,7 @@ void Outgoing::sent(const Frame& frame) {
     for (uint64_t step = before; step < channel.freed; ++step)
       observer_->step(step_of(frame.channel, step, channel.bytes[slot_of(step)]),
                       ProxyStepState::Sent);
-  // [consume] of the proxy: what was read has been read. Pairs with the kernel's [credit].
+  // [consume] of the proxy: the proxy has read the slots. Pairs with the kernel's [credit].
   std::atomic_ref(share_.own(frame.channel).remote).store(channel.freed, std::memory_order_release);
 }
 

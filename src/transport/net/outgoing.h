@@ -43,7 +43,8 @@ inline constexpr size_t kMostGrants = 1 << 16;  // connections and channels of a
 struct Part {
   Frame frame;
   Outgoing* from = nullptr;
-  /// Of a part of a chunk: where its bytes are, for as long as nothing else is done.
+  /// Returns the bytes of a part of a chunk. The pointer is valid until the next call of any
+  /// function.
   const std::byte* payload() const;
 };
 
@@ -56,8 +57,8 @@ class Outgoing final : public ProxyEnd {
                                                   UserMemoryOptions user_memory = {});
   Outgoing(const Key& key, EndShare share, executor::relay::Bell& bell,
            const UserMemoryOptions& user_memory = {});
-  /// Is everything that the kernel has published with the receiver's proxy, or will it never be? A
-  /// chunk some of whose words are missing is not published.
+  /// True if the receiver's proxy has all that the kernel has published, or never will have it. A
+  /// chunk with missing words is not published.
   bool is_flushed() const;
 
   /// The receiver will take no more.
@@ -82,22 +83,22 @@ class Outgoing final : public ProxyEnd {
   /// Calls `queue(frame)` for each channel whose kernel has more to send than the receiver has room
   /// for, as far as is known: once, until there is more room.
   void ask_for_credit(const std::function<void(const Frame&)>& queue);
-  /// What was asked may not have arrived: ask_for_credit() asks again.
+  /// A request for credit may not have arrived: ask_for_credit() asks again.
   void ask_again();
   /// Does the kernel have more to send than the receiver has room for?
   bool waits_for_credit() const;
-  /// A part of it needs its slot no longer.
+  /// The slot's bytes of this part have been sent and are needed no longer.
   void sent(const Frame& frame);
 
  private:
   using ProxyEnd::step_of;
   struct Channel {
-    uint64_t limit = 0;           // the receiver has room for the steps before it
-    uint64_t asked = 0;           // the limit beyond which there were steps when it was asked for
-    uint64_t taken = 0;           // steps that were queued
-    uint64_t freed = 0;           // steps whose slots the kernel may write again
-    std::vector<uint32_t> parts;  // by slot: on their way
-    std::vector<uint32_t> bytes;  // by slot
+    uint64_t limit = 0;                    // the receiver has room for the steps before it
+    uint64_t asked = 0;                    // the limit at the last request for credit
+    uint64_t taken = 0;                    // steps that were queued
+    uint64_t freed = 0;                    // steps whose slots the kernel may write again
+    std::vector<uint32_t> parts;           // by slot: on their way
+    std::vector<uint32_t> bytes;           // by slot
     std::vector<const std::byte*> chunks;  // by slot: where they are
     uint64_t words = 0;                    // LL: of the step `taken` that have been taken
   };

@@ -30,7 +30,7 @@ bool equal_names(std::string_view a, std::string_view b) {
 
 std::atomic<Network::EventSink> event_sink{nullptr};
 
-// What plug-ins call; whatever a profiler makes of it is no error of theirs.
+// The function that plug-ins call. A profiler's failure is no error of the plug-in.
 abi::Outcome pass_event_on(void** event, int type, void* of, int64_t layout, void* data) {
   // acquire: pairs with tell_events_to().
   if (const Network::EventSink sink = event_sink.load(std::memory_order_acquire))
@@ -201,7 +201,8 @@ class Plugin final : public Network {
       // Once in a process, as these versions expect.
       static std::mutex mutex;
       static std::vector<const void*> initialized;
-      static std::vector<std::shared_ptr<PluginLibrary>> kept;  // what was initialised stays
+      // an initialised plug-in stays loaded
+      static std::vector<std::shared_ptr<PluginLibrary>> kept;
       std::lock_guard lock(mutex);
       if (std::ranges::find(initialized, &table_) == initialized.end()) {
         if constexpr (V >= 10)
@@ -218,7 +219,7 @@ class Plugin final : public Network {
     return check("init", result);
   }
 
-  // What it says of itself, before it is believed.
+  // Checks the plug-in's description of itself before it is used.
   Status inspect() {
     int count = 0;
     TRY(check("devices", table_.devices(&count)));

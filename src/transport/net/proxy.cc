@@ -21,8 +21,8 @@ namespace {
 // A peer's process that ends is told better by bootstrap/, which hears of it at about the same
 // time.
 constexpr auto kBetterNews = seconds(1);
-// What its sender may spend on replacing a connection (Outbound::retry), and a bit. `rails`: how
-// many it has, as many as this rank.
+// The longest time that a peer may spend on replacing a connection (Outbound::retry), and a bit
+// more. `rails`: the number of its rails, which equals this rank's.
 std::chrono::milliseconds replacement_time(size_t rails) {
   constexpr std::chrono::milliseconds kMost = std::chrono::hours(1);
   constexpr std::chrono::milliseconds kBit = seconds(10);
@@ -36,7 +36,7 @@ std::chrono::milliseconds replacement_time(size_t rails) {
   return std::min(waits + attempts + kBit, kMost);
 }
 
-constexpr auto kLinger = seconds(2);  // for peers to have read what was sent to them
+constexpr auto kLinger = seconds(2);  // time for peers to read the bytes that were sent to them
 constexpr auto kShortLinger = std::chrono::milliseconds(10);
 
 // Kernels of virtual GPUs say when they want credit (docs/design/0062).
@@ -126,7 +126,7 @@ Proxy::~Proxy() {
   }
   leave();
   if (sending_ != nullptr && sending_->is_running()) sending_->join();
-  // Peers hear until then what came of what they sent.
+  // Until then peers hear the outcome of their sends.
   is_leaving_.store(true, std::memory_order_relaxed);  // at worst a report to somebody who leaves
   if (receiving_ != nullptr && receiving_->is_running()) {
     receiving_->loop().post([this] { receiving_->loop().stop(); });
@@ -159,9 +159,9 @@ void Proxy::report(Engine& from, int peer, Status why) {
   if (is_leaving_.load(std::memory_order_relaxed)) return;
   auto kept = std::make_shared<Status>(std::move(why).with_peer(peer));
   from.loop().after(kBetterNews, [this, peer, kept] {
-    // Who leaves without reading what nobody will ask for resets the connection.
+    // A peer that leaves without reading unneeded bytes resets the connection.
     if (!options_.member.has_left(peer)) return options_.fail(kept->copy());
-    // No failure ends those who wait until it has what was sent to it.
+    // Without a failure, waits for this peer to acknowledge must end in another way.
     sending_->loop().post([this, peer] {
       if (const auto to = outbound_.find(peer); to != outbound_.end()) to->second->abandon();
     });
@@ -236,7 +236,8 @@ NetworkState Proxy::state() {
   NetworkState state;
   for (Engine* const engine : {sending_.get(), receiving_.get()})
     if (engine != nullptr) state.threads.push_back(engine->probe());
-  // Before the acknowledgements are read: what is acknowledged in between counts as just now.
+  // Before the acknowledgements are read, so that an acknowledgement in between counts as a recent
+  // one.
   std::set<int> under_way;
   {
     std::lock_guard lock(mutex_);

@@ -1,18 +1,18 @@
 // Proxy: a thread of a rank that carries the slots of its connections to ranks of other machines,
-// by TCP; or, where the rank has several proxies, those of its share of the channels
-// (end_memory.h). What the kernels of this rank write and read are FIFOs in host memory; the thread
-// is driven by their counters and by the sockets alone, so that an operation needs no call of the
-// host, in a graph neither (docs/design/0031).
+// by TCP. If the rank has several proxies, each carries its share of the channels (end_memory.h).
+// The kernels of this rank write and read FIFOs in host memory. The thread is driven by the FIFOs'
+// counters and by the sockets alone, so an operation needs no call of the host, also in a graph
+// (docs/design/0031).
 //
 //   Outgoing, Incoming   one end of one connection: FIFO and counters
-//   Outbound, Inbound    all of them to, or from, one peer, and the streams that carry them
+//   Outbound, Inbound    all ends to, or from, one peer, and the streams that carry them
 //   Stream               one TCP connection
 //
-// One thread (engine.h) carries both directions; of GPUs two do, as long as the process has cores
-// to spare.
+// One thread (engine.h) carries both directions; for GPUs two threads do, as long as the process
+// has cores to spare.
 //
-// Only who knows the group's secret gets past the handshake of a stream (wire/link.h).
-// Thread safety: any thread; open() and reach() do not wait.
+// A peer must know the group's secret to pass the handshake of a stream (wire/link.h). Thread
+// safety: any thread; open() and reach() do not wait.
 #pragma once
 
 #include <sys/types.h>
@@ -51,10 +51,10 @@ class Proxy {
     // (NCCL_SOCKET_RETRY_CNT, NCCL_SOCKET_RETRY_SLEEP_MSEC).
     std::chrono::milliseconds patience{};
     bool has_two_threads = false;  // one for each direction; plug-ins have one all the same
-    // Of virtual GPUs: a chunk of more bytes than that is sent by the proxy's thread, a smaller one
-    // by the kernel's.
+    // On virtual GPUs the proxy's thread sends a chunk with more bytes, the kernel's thread a
+    // smaller one.
     uint64_t most_by_kernels = UINT64_MAX;
-    uint64_t direct_bytes = 1;     // the same: UserMemory::least_bytes()
+    uint64_t direct_bytes = 1;     // also on virtual GPUs: UserMemory::least_bytes()
     Observer* observer = nullptr;  // outlives the proxy
   };
   static Result<std::unique_ptr<Proxy>> start(Options options);
@@ -78,7 +78,7 @@ class Proxy {
   /// Takes its share of this rank's end of a connection. The end as it were with this proxy alone;
   /// the same when asked again.
   Result<executor::PortAddress> open(const Name& name, EndShare share) EXCLUDES(mutex_);
-  /// The peer's proxy listens there: what is sent to it can go.
+  /// The peer's proxy listens at these addresses, so that data can be sent to it.
   void reach(int peer, const std::vector<Address>& addresses);
   /// Where the plug-in listens for that peer; the same when asked again.
   Result<Network::Handle> listen_for(int peer) EXCLUDES(mutex_);
@@ -97,7 +97,7 @@ class Proxy {
   void welcome(std::unique_ptr<wire::Link> link);
   Outbound& outbound(int peer);
   Inbound& inbound(int peer);
-  // What a peer's two directions have for each other (frame.h).
+  // Functions by which a peer's two directions carry each other's news (frame.h).
   using Queue = std::function<void(const Frame&)>;
   bool news_travel_behind_parts() const;
   std::function<void(const Queue&)> give_news_of(int peer);
@@ -130,7 +130,7 @@ class Proxy {
   std::atomic<bool> is_leaving_{false};  // nobody cares for failures any more
 
   mutable std::mutex mutex_;
-  // Of all that was opened; they stay where they are.
+  // All ends that were opened; they are never moved.
   std::map<Name, std::unique_ptr<Outgoing>> outgoing_ GUARDED_BY(mutex_);
   std::map<Name, std::unique_ptr<Incoming>> incoming_ GUARDED_BY(mutex_);
 

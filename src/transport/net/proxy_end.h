@@ -28,7 +28,7 @@ class ProxyEnd : public executor::relay::UserMemory {
     observer_ = observer;
     peer_ = peer;
   }
-  /// Of the whole end, as if it were this proxy's alone. Any thread.
+  /// Returns the port of the whole end, as if this proxy had all of it. Any thread.
   executor::PortAddress port() {
     executor::PortAddress address = share_.memory().port();
     address.bells.fill(&bell_);

@@ -51,9 +51,9 @@ Result<std::vector<Interface>> find_rails(const Address& used) {
   return fast_rails(rails, speeds, used.with_port(0));
 }
 
-// One that is much slower would hold up what the others carry. But what drivers say is not what is
-// behind an interface: virtio says nothing, and a bridge to containers of this host that it is
-// fast. That others are reached by the one that the bootstrap uses is known.
+// Leaves out slow rails: a much slower rail would hold up the others. A driver's speed does not
+// describe the network behind the interface: virtio tells none, and a bridge to containers of this
+// host tells a high one. Only the interface of the bootstrap is known to reach other hosts.
 std::vector<Interface> fast_rails(const std::vector<Interface>& rails, std::span<const int> speeds,
                                   const Address& used) {
   const auto is_used = [&](const Interface& rail) { return rail.address == used; };

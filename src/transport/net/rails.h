@@ -18,14 +18,15 @@ struct Rails {
   size_t preferred = 0;               // of the rank's own: the nearest to its GPU
 };
 
-/// All that NCCL_SOCKET_IFNAME chooses, of the family of `used`; without it, those of the kind of
-/// `used` that are fast enough. `used` is the address by which the bootstrap reaches others, and
-/// the only rail where it is of another kind.
+/// Returns all interfaces that NCCL_SOCKET_IFNAME chooses, of the address family of `used`. Without
+/// the variable: the fast enough interfaces of the kind of `used`. `used` is the address by which
+/// the bootstrap reaches others. If it is of another kind, it is the only rail.
 Result<std::vector<Interface>> find_rails(const Address& used);
 
-/// Those that carry beside the one that has the address `used`, which always does: with at least
-/// half of its speed, or, where that is unknown, of the fastest that is known, and those of which
-/// none is. `speeds`: of each, as link_speed() tells them.
+/// Returns the rails that are fast enough to carry beside the one with the address `used`, and
+/// always this one. A rail is fast enough with at least half of the speed of `used`, or, if that is
+/// unknown, of the fastest known speed. Rails of unknown speed count if the speed of `used` is
+/// unknown, too. `speeds`: of each rail, as link_speed() tells it.
 std::vector<Interface> fast_rails(const std::vector<Interface>& rails, std::span<const int> speeds,
                                   const Address& used);
 
@@ -46,9 +47,10 @@ struct Paths {
   std::vector<Path> detours;  // the other pairs: for when rails fail
 };
 
-/// The peer listens at `peer`, an address of each of its interfaces in the order of its devices. An
-/// interface's counterpart is the one in its subnet, the n-th of the n-th there; else the one of
-/// its number. Nothing where no address family is common.
+/// Pairs this rank's interfaces with the peer's, which listens at `peer`: an address of each of its
+/// interfaces in the order of its devices. An interface's counterpart is in its subnet, the n-th of
+/// the n-th there; if there is none, the interface of its number. Nothing if no address family is
+/// common.
 Paths paths_between(const Rails& own, std::span<const Address> peer);
 
 /// "from 10.0.0.4 (eth1) to 10.0.0.5 port 40123".

@@ -1,5 +1,5 @@
-// How a rank notices that one to which it sends is silent: streams on which nothing comes back are
-// replaced, credit that is overdue is asked for, and the pulse says for how long there was nothing.
+// How a rank notices that a peer to which it sends is silent. It replaces streams on which nothing
+// comes back, asks for credit that is overdue, and reports in the pulse how long the silence is.
 #include <algorithm>
 #include <bit>
 
@@ -8,12 +8,12 @@
 namespace niccolite::transport::net {
 namespace {
 
-// Looks for silence. What begins between two of them is not a whole one long: after three in a row
-// nothing has been heard for two seconds.
+// Looks for silence are this far apart. A wait that begins between two looks is shorter at the
+// first one; after three silent looks in a row nothing has been heard for two seconds.
 constexpr auto kLook = std::chrono::seconds(1);
 constexpr uint32_t kSilentLooks = 3;
-// Credit comes within milliseconds where the receiver has room. So soon the peer is asked for it,
-// in time for a verdict on a link that answers nothing.
+// Credit comes within milliseconds if the receiver has room. The peer is asked for credit after
+// this time, early enough for a verdict on a link that answers nothing.
 constexpr auto kHunger = std::chrono::milliseconds(200);
 constexpr uint32_t kLooksAway = 30;  // before a stream tries its own rail again: some 30 s
 
@@ -76,7 +76,7 @@ void Outbound::look() {
     }
     ++flow.silences;
     if (flow.link != nullptr || !is_time_to_act(flow.silences, flow.in_vain)) continue;
-    // Beside the one that it has, which a peer that is merely stopped, or slow, keeps.
+    // Keeps the old connection beside the new one, for a peer that is merely stopped, or slow.
     ++flow.turn;
     dial(flow);
   }
@@ -118,7 +118,7 @@ void Outbound::ask() {
   }
 }
 
-// Of the flow that has waited longest, for an acknowledgement, its connection or an answer.
+// Reports the flow that has waited longest for an acknowledgement, its connection or an answer.
 void Outbound::give_pulse() {
   const Flow* oldest = nullptr;
   std::optional<Pulse::Clock::time_point> since;

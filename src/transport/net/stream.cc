@@ -74,7 +74,7 @@ Status Stream::try_flush() {
   return {};
 }
 
-// So many bytes of what is queued are the kernel's now.
+// The kernel has taken that many of the queued bytes.
 void Stream::advance(size_t bytes) {
   sent_ += bytes;
   if (!preface_.empty()) {

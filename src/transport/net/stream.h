@@ -53,9 +53,9 @@ class Stream {
 
   /// Queues a frame and its payload, which stays as it is until the peer has acknowledged it.
   void send(const Part& part);
-  /// Hands to the kernel what it takes.
+  /// Hands queued bytes to the kernel, as many as it takes.
   void flush();
-  /// Is there so little on its way that it should have more?
+  /// True if so few bytes are on their way that the stream should get more.
   bool wants_more() const { return is_open() && queue_.size() < 16 && queued_bytes_ < kMostQueued; }
   /// Ends this side once all is sent; stream_ended() comes when the peer has ended its own.
   void finish();
@@ -77,7 +77,7 @@ class Stream {
   void advance(size_t bytes);
   Status receive();
   Status take_staged();
-  /// Of the next byte of the part that is coming.
+  /// Returns the place of the next byte of the part that is coming.
   std::byte* target() const { return owner_.stream_place(frame_) + (frame_.length - missing_); }
   void update_watch(bool is_blocked);
   void end(End how, Status why);
