@@ -1,8 +1,8 @@
-// Absences: which processes of a session a rank that leaves waits for no longer, since they cannot
-// answer: those of this machine that have been stopped (SIGSTOP, a debugger) for a second, and
-// those that were waited for in vain. Of each that it gives up on it prints a line, once. Thread
-// safety: any thread; is_absent() may read /proc and ask Outside, and note_silent() ask it, so that
-// the session's lock is not to be held there.
+// Absences: the processes of a session for which a leaving rank no longer waits, because they
+// cannot answer: processes of this machine that have been stopped (SIGSTOP, a debugger) for a
+// second, and processes that did not answer in time. It prints one line for each process that it
+// gives up. Thread safety: any thread. is_absent() may read /proc and call Outside, and
+// note_silent() may call it, so the session's lock must not be held there.
 #pragma once
 
 #include <chrono>
@@ -25,11 +25,12 @@ class Absences {
   /// A debugger's user, or a scheduler of jobs, may stop a process for a moment.
   static constexpr std::chrono::seconds kLong{1};
   static constexpr std::chrono::milliseconds kLookInterval{100};
-  /// In each kLookInterval, at processes, each of which is a file of /proc: a thousand processes
-  /// that leave each other at once would else read a million files ten times a second.
+  /// Limit of the processes that are looked at in each kLookInterval. Each look reads a file of
+  /// /proc; otherwise a thousand processes that leave each other at once would read a million files
+  /// ten times a second.
   static constexpr size_t kMostLooks = 16;
 
-  /// The session, and what it knows of its processes; outlives this.
+  /// The session's knowledge of its processes; outlives this object.
   struct Outside {
     std::function<bool(uint32_t process)> is_visible;  // can it be looked up, and has it not left?
     std::function<RunState(uint32_t process)> run_state;

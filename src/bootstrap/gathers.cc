@@ -8,7 +8,7 @@
 namespace niccolite::bootstrap {
 namespace {
 
-constexpr size_t kMostLooks = 64;            // in each kLongWait, each of which is a file of /proc
+constexpr size_t kMostLooks = 64;            // in each kLongWait; each look reads a file of /proc
 constexpr size_t kGatherHeader = 1 + 8 + 4;  // of messages::Gather: where its content begins
 
 }  // namespace
@@ -61,8 +61,8 @@ Roster::Outcome Gathers::wait(Roster::Lock& lock, Local& local, State& state, De
   return roster_.wait(lock, local, deadline, done);
 }
 
-// Whoever waits has told the others that it is there before it waits, but may be stopped before
-// that is on its way.
+// A waiting process announces itself to the others before it waits, but may be stopped before the
+// message is on its way.
 void Gathers::tell_stopped(Roster::Lock& lock, const Local& local, State& state) {
   std::vector<uint32_t> missing = state.gathering.missing();
   const ProcessId& self = roster_.process(roster_.self()).origin.process;

@@ -33,8 +33,8 @@ class Gathers {
   Result<Gathered> all_gather(Roster::Lock& lock, Local& local, std::span<const std::byte> mine,
                               Deadline deadline);
 
-  /// No rank of this process is in the group any more; `everywhere` is called, with the lock held,
-  /// when that is so for all processes. Until then what others gather is passed on.
+  /// No rank of this process is in the group any more. Calls `everywhere`, with the lock held, when
+  /// this is true of all processes. Until then this process passes on the parts that others gather.
   void say_over(std::function<void()> everywhere);
 
   /// A Gather or GatherAbsent of another process. A failure means that it broke the protocol.
@@ -52,7 +52,7 @@ class Gathers {
     Gathering gathering;
     std::map<int32_t, Bytes> contributions;  // of this process' ranks
     size_t looks = 0;                        // at processes that may be stopped
-    std::set<uint32_t> told_stopped;         // of which a line has been printed
+    std::set<uint32_t> told_stopped;         // processes for which a line has been printed
     bool done = false;
     Gathered result;
     Status failure;

@@ -127,7 +127,8 @@ void Group::tell_lost(std::shared_ptr<Local> local, uint32_t process) {
   });
 }
 
-// Not of those that have not come yet: the first rank of the process makes the group.
+// Returns the ranks of this process that have left. It does not name ranks that have not come yet:
+// the first rank of the process makes the group.
 messages::Left Group::what_left() const {
   messages::Left left;
   for (int32_t rank : roster_.process(roster_.self()).ranks)

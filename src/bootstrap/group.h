@@ -1,17 +1,18 @@
-// Group: some ranks of a session with numbers of their own, from 0: what a communicator is to
-// bootstrap. The first group of a session is all its ranks; the others are made from it, or from
-// one another, over the links that there are: nobody meets anybody. Each has its roster, gathers
-// and mailroom; what they have in common is the session's loop, links and mutex.
+// Group: some ranks of a session with numbers of their own, from 0: bootstrap's view of a
+// communicator. The first group of a session has all its ranks. The other groups are made from
+// existing groups, over the existing links, without a rendezvous. Each has its roster, gathers and
+// mailroom; all groups share the session's loop, links and mutex.
 //
 //   group process    0      1    2       position in the list of processes of the group, ascending
-//   session process  1      4    5       what the mesh knows
+//   session process  1      4    5       number of the process in the mesh
 //   group ranks      0 3    1    2 4
 //
-// Life. Every process that has ranks in a group makes it, with the same id and list, before any of
-// them sends anything in it (Member::derive says how); a frame of an unknown group is one of the
-// past. A process in which no rank is left keeps the group, to pass on what others gather, until
-// all its processes have said the same, or one of them is lost: then nothing is gathered any more.
-// Groups that it was made from may end before it or after it, and so may those made from it.
+// Life. Every process that has ranks in a group makes the group, with the same id and list, before
+// any of these processes sends a message in it (Member::derive says how). So a frame of an unknown
+// group belongs to a past group. A process whose ranks have all left keeps the group, to pass on
+// gathers of others, until the ranks of all its processes have left or one of the processes is
+// lost: then nothing is gathered any more. The groups from which it was made, and groups made from
+// it, may end before or after it.
 //
 // Thread safety: as each function says; the lock is the session's.
 #pragma once
@@ -62,13 +63,13 @@ class Group final : public std::enable_shared_from_this<Group> {
   /// A frame as it travels: `message` comes from a rank or process of the group.
   std::shared_ptr<const Bytes> wrap(std::shared_ptr<const Bytes> message) const;
 
-  /// A message of group process `process`, of those that InGroup carries. A failure means that it
-  /// broke the protocol.
+  /// Takes a message of group process `process`, of a type that InGroup carries. A failure means
+  /// that the process broke the protocol.
   Status take(uint32_t process, std::span<const std::byte> message);
   /// The processes' ends, by their numbers in the group. After a loss no gather succeeds.
   void departed(uint32_t process, Status why);
   void lost(uint32_t process, const std::string& why);
-  /// Those who have made it came to no agreement: nobody will gather in it.
+  /// The ranks that made the group came to no agreement: nobody will gather in it.
   void abandon() { gathers_no_more_ = true; }
   /// After a loss, or when it is abandoned.
   bool gathers_no_more() const { return gathers_no_more_; }

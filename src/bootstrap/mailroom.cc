@@ -7,7 +7,7 @@
 namespace niccolite::bootstrap {
 namespace {
 
-// After this long without a word, a process to which there is no link is asked for a sign of life.
+// After this time without a message, a process without a link is asked for a sign of life.
 constexpr auto kProbeAfter = std::chrono::milliseconds(500);
 
 Status timed_out(const Local& local, int32_t peer, std::string_view what,
@@ -51,7 +51,7 @@ Result<Bytes> Mailroom::receive(Roster::Lock& lock, Local& local, int32_t peer, 
     if (roster_.process_of(peer) != roster_.self()) probe_(roster_.process_of(peer));
     outcome = roster_.wait(lock, local, deadline, arrived);
   }
-  // What has arrived is good, whatever happened to its sender since.
+  // A message that has arrived is good, also if its sender has ended since.
   if (const auto box = local.inbox.find(key);
       box != local.inbox.end() && outcome != Roster::Outcome::Aborted) {
     Bytes content = std::move(box->second.front());
@@ -110,7 +110,7 @@ std::vector<Result<Bytes>> Mailroom::request(Roster::Lock& lock, Local& local,
   return answers;
 }
 
-// Of the first query; whoever else has not answered yet is looked at, too.
+// True if the peer of the first query is absent. Looks at the processes of all unanswered queries.
 bool Mailroom::is_absent(Roster::Lock& lock, std::span<const Query> queries, uint64_t number) {
   std::vector<uint32_t> awaited;
   for (size_t i = 0; i < queries.size(); ++i)
@@ -131,7 +131,8 @@ bool Mailroom::is_absent(Roster::Lock& lock, std::span<const Query> queries, uin
 template <typename Condition>
 bool Mailroom::is_given_up(Roster::Lock& lock, Local& local, std::span<const Query> queries,
                            uint64_t number, Deadline deadline, Condition happened) {
-  // Of the first alone, or who asks many in turn would ask about all for each.
+  // Looks at the first peer alone; otherwise a rank that asks many peers in turn would look at all
+  // of them for each.
   bool given_up =
       !happened() && presence_.are_some_absent() && is_absent(lock, queries.first(1), number);
   while (!given_up && !happened()) {

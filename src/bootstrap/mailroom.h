@@ -1,6 +1,6 @@
 // Mailroom: messages from rank to rank (send, receive) and calls (request, serve). Between ranks of
-// one process they are moved in memory; the rest goes through `transmit`. Thread safety: the
-// roster's lock is held in every call, but for those that say otherwise; waits release it.
+// one process they are moved in memory; all others go through `transmit`. Thread safety: the
+// roster's lock is held in every call unless the function says otherwise; waits release it.
 #pragma once
 
 #include <functional>
@@ -37,7 +37,7 @@ class Mailroom {
   Result<Bytes> receive(Roster::Lock& lock, Local& local, int32_t peer, uint32_t tag,
                         Deadline deadline);
   void serve(Local& local, Member::Handler handler);
-  /// What ends the wait for an answer that does not come, beside the local's abort and leave().
+  /// The limits of a wait for an answer, besides the local's abort and leave().
   struct Limits {
     Deadline deadline;
     Patience patience;

@@ -190,7 +190,7 @@ Result<Bytes> Member::request(int peer, std::span<const std::byte> message, Dead
 std::vector<Result<Bytes>> Member::request(std::span<const Query> queries, Deadline deadline,
                                            Patience patience, const Abort* cancel) {
   Status refused;
-  size_t sound = 0;  // queries before the one that is refused
+  size_t sound = 0;  // queries before the refused one
   for (; sound < queries.size(); ++sound) {
     refused = check_peer(*local_, queries[sound].peer);
     if (refused.is_ok())

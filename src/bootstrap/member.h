@@ -42,8 +42,8 @@ enum class Patience {
   WhileItRuns  // nor when the peer's process is stopped for long (Absences): of a rank that leaves
 };
 
-/// What each rank contributed to an all-gather, by rank. Shared, immutable, cheap to copy; spans
-/// live as long as a copy does.
+/// The ranks' contributions to an all-gather, by rank. Shared, immutable, cheap to copy; spans live
+/// as long as a copy does.
 class Gathered {
  public:
   Gathered() = default;
@@ -97,10 +97,10 @@ class Member {
   /// Tells the others, instead of joining, why this rank cannot: they need not wait for it. Bounded
   /// in time; what cannot be told is not.
   static void give_up(const JoinOptions& options, const Status& why);
-  /// A member of a group of some of this one's ranks, over the same links. Local and quick: between
-  /// derive() and the first use of the new members there must be a barrier of all of them, or else
-  /// what is sent in the group may find a process that does not know it. The two members may end in
-  /// any order.
+  /// Makes a member of a group of some of this member's ranks, over the same links. Local and
+  /// quick. There must be a barrier of all new members between derive() and the first use of one;
+  /// otherwise a message of the group may reach a process that does not know the group. The two
+  /// members may end in any order.
   std::unique_ptr<Member> derive(const DeriveOptions& options);
   /// Collective over the ranks that are not in `excluded` (ascending), which makes a group of them
   /// in their order. The others may be dead, and collectives of this member may fail: only the
@@ -121,7 +121,7 @@ class Member {
     Gathered contributions;  // by new rank
   };
   Result<Shrunk> shrink(const ShrinkOptions& options);
-  /// Of its group: equal on all ranks.
+  /// The id of the group: equal on all ranks.
   uint64_t id() const;
   ~Member();  // leave()
   Member(const Member&) = delete;
@@ -144,10 +144,10 @@ class Member {
   /// with the same status.
   Result<Gathered> all_gather(std::span<const std::byte> mine, Deadline deadline);
   Status barrier(Deadline deadline);
-  /// What collectives are for from now on, as in "communicator 0x12: initialization": one that has
-  /// waited for a second for a process of this machine which is stopped (SIGSTOP, a debugger)
-  /// prints a line that begins with these words. Empty, as at first: none does, and the caller
-  /// looks itself.
+  /// Names the purpose of collectives from now on, as in "communicator 0x12: initialization". A
+  /// collective that has waited for a second for a stopped process of this machine (SIGSTOP, a
+  /// debugger) prints a line that begins with these words. Empty, the default: none prints, and the
+  /// caller looks itself.
   void explain_waits(std::string what);
 
   /// Queues a message of at most 16 MiB for `peer`; messages from one rank to another with one tag
@@ -155,8 +155,9 @@ class Member {
   Status send(int peer, uint32_t tag, std::span<const std::byte> message);
   Result<Bytes> receive(int peer, uint32_t tag, Deadline deadline);
 
-  /// Answers requests of peers, on a service thread of the process or on that of an asking rank of
-  /// the same process, several at a time; may take milliseconds, may not call request() or leave().
+  /// Answers requests of peers, several at a time, on a service thread of the process or on the
+  /// thread of an asking rank of the same process. It may take milliseconds, and may not call
+  /// request() or leave().
   using Handler = std::function<Result<Bytes>(int from, std::span<const std::byte> request)>;
   void serve(Handler handler);
   /// Asks `peer`, whatever its own threads are doing, and waits for the answer; also for the peer
@@ -185,11 +186,11 @@ class Member {
   /// now or later.
   void on_peer_lost(std::function<void(int rank, const Status& why)> callback);
 
-  /// Ends the member gracefully: waits until no handler or callback of it runs (not from inside
-  /// one), and, for the last member of a process, until others have heard the goodbyes: bounded,
-  /// for those that are stopped by a second; after an abort by milliseconds, or 0.3 s for those to
-  /// whom there is something to say and no link yet. Calls that still wait in other threads end
-  /// with an error.
+  /// Ends the member gracefully. Waits until no handler or callback of it runs (so it must not be
+  /// called from inside one). The last member of a process also waits until others have heard the
+  /// goodbyes, at most a second for stopped processes. After an abort it waits milliseconds, or 0.3
+  /// s if a message is queued for a process without a link. Calls that still wait in other threads
+  /// end with an error.
   void leave();
 
  private:

@@ -26,7 +26,8 @@ class Mesh final : private wire::Link::Owner {
 
   class Events {
    public:
-    virtual void mesh_linked(uint32_t process) = 0;  // a new link: tell it what it must know
+    // a new link: the owner sends all that the process must know
+    virtual void mesh_linked(uint32_t process) = 0;
     virtual void mesh_frame(uint32_t process, std::span<const std::byte> payload) = 0;
     virtual void mesh_departed(uint32_t process) = 0;  // it said Goodbye on all its links
     virtual void mesh_lost(uint32_t process, Status reason) = 0;
@@ -63,11 +64,12 @@ class Mesh final : private wire::Link::Owner {
   void probe(uint32_t process);
   const std::vector<uint32_t>& neighbors() const { return neighbors_; }
 
-  /// Sends what is queued, also to processes to which there is no link yet, says Goodbye on every
-  /// link and closes, within `answer` whether or not the peer has answered; mesh_over() follows
-  /// within `patience`.
+  /// Sends the queued messages, also to processes without a link, says Goodbye on every link and
+  /// closes, within `answer` whether or not the peer has answered. mesh_over() follows within
+  /// `patience`.
   void farewell(wire::EventLoop::Clock::duration patience, wire::EventLoop::Clock::duration answer);
-  /// After farewell(): the processes whose links have not ended, and the end of those of one.
+  /// After farewell(): returns the processes whose links have not ended. leave_behind() ends the
+  /// links of one process.
   std::vector<uint32_t> linked() const;
   void leave_behind(uint32_t process);
 

@@ -1,8 +1,8 @@
-// Every message of bootstrap, with its encoding. The first byte of a frame is its type. A process
-// sends Join, Ready and Failed to the root and hears Host, Awaited, Place and Refused; the rest
-// travels between processes. Encodings are those of base/wire.h. Decoders take a Reader behind the
-// type byte and reject what cannot be meant; `encode()` includes the type byte. Thread safety:
-// plain values.
+// The messages of bootstrap, with their encoding. The first byte of a frame is its type. A process
+// sends Join, Ready and Failed to the root and hears Host, Awaited, Place and Refused; all other
+// messages travel between processes. Encodings are those of base/wire.h. Decoders take a Reader
+// behind the type byte and reject impossible values; `encode()` includes the type byte. Thread
+// safety: plain values.
 #pragma once
 
 #include <chrono>
@@ -105,12 +105,12 @@ struct Host {
   static Result<Host> decode(Reader& reader);
 };
 
-/// After so long a wait is worth a line in the logs of those who wait, as that of an operation is
-/// (diagnosis/watch.h).
+/// A wait of this length is worth a line in the logs of all waiting ranks, like a long wait of an
+/// operation (diagnosis/watch.h).
 inline constexpr std::chrono::seconds kLongWait{1};
 
-/// Whom the rendezvous has waited for, for a while: news for the logs of those who wait, no
-/// failure.
+/// The ranks for which the rendezvous has waited for a while: news for the logs of the waiting
+/// ranks, and no failure.
 struct Awaited {
   enum class Why : uint8_t { NotJoined, Stopped };
   Why why = Why::NotJoined;
@@ -133,7 +133,7 @@ struct Failed {
   Status status() const;
 };
 
-/// What a process tells all others in the first all-gather.
+/// A process's contribution to the first all-gather.
 struct ProcessEntry {
   uint64_t number = 0;
   Address address;
@@ -228,8 +228,8 @@ struct Survive {
   static Result<Survive> decode(Reader& reader);
 };
 
-/// Gather, GatherAbsent, Data, Request, Response, Left or Survive of a group other than that of all
-/// ranks: processes and ranks in it are numbered as in the group.
+/// A Gather, GatherAbsent, Data, Request, Response, Left or Survive of a group that does not have
+/// all ranks. Processes and ranks in it have their numbers of the group.
 struct InGroup {
   uint64_t group = 0;
   std::span<const std::byte> frame;  // of the message: with its type

@@ -13,7 +13,7 @@ namespace {
 constexpr auto kLinger = std::chrono::seconds(10);
 // A rank that could not come in tries again within this time.
 constexpr auto kUntilOthersHear = std::chrono::milliseconds(1500);
-// Who has not come is said after so long, after twice as much, and so on.
+// The log names the missing ranks after this time, after twice this time, and so on.
 constexpr auto kFirstReminder = std::chrono::seconds(10);
 
 }  // namespace
@@ -82,7 +82,7 @@ Status Rendezvous::take(Guest& guest, std::span<const std::byte> payload) {
     case MessageType::Failed: {
       const messages::Failed failed = TRY(messages::Failed::decode(reader));
       if (failed.peer >= 0) return failed.status();  // says whose it is
-      // What others hear must not sound like a failure of their own.
+      // The text for the other ranks must not read like a failure of their own.
       Status status = Status::error(failed.code, "{}: {}", origin, failed.text);
       return std::move(status).with_peer(guest.ranks.empty() ? -1 : guest.ranks.front());
     }

@@ -105,7 +105,7 @@ class House {
     loop_->after(kReadingLook, [this, is_over] { look_for_readers(is_over); });
   }
 
-  // What is posted before the id exists is done before anybody can ask for it.
+  // The task is posted before the id is returned, so it runs before anybody can ask for the id.
   Result<UniqueId> add(const Address& address, std::optional<Socket> listener) {
     const UniqueId id = UniqueId::random(address);
     auto socket = std::make_shared<std::optional<Socket>>(std::move(listener));
@@ -118,7 +118,7 @@ class House {
     return id;
   }
 
-  // Of all ids of ncclGetUniqueId at one address.
+  // Listens for all ids of ncclGetUniqueId at one address.
   void open_door(Socket listener, Fd reserve) {
     wire::Link::Options options{.self = {}, .identity_of = {}, .max_frame = kMaxRootFrame};
     options.identity_of = [this](uint64_t number) {
@@ -126,7 +126,8 @@ class House {
       if (const auto meeting = meetings_.find(number); meeting != meetings_.end()) {
         identity.key = meeting->second.id.key("root");
       } else {
-        // Whoever asks for what is not here hears that at once, by a proof that proves nothing.
+        // A peer that asks for an unknown id gets a proof with a random key, and so learns at once
+        // that the id is not here.
         authentication::fill_random(identity.key);
       }
       return identity;

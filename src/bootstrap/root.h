@@ -4,11 +4,11 @@
 // stays until each has said Ready, and spreads the first failure to all: a contradiction, a process
 // that ended, a deadline that passed with ranks missing.
 //
-// All roots of a process run on one thread, and those of ncclGetUniqueId on one interface share one
-// listening port: a process that comes names the id by its number (UniqueId::number), then proves
-// that it knows its secret. An id that nobody uses costs some hundred bytes, for a day at most. The
-// thread ends with the last root, or when the process exits. Thread safety: static functions from
-// any thread.
+// All roots of a process run on one thread, and the roots of ncclGetUniqueId on one interface share
+// one listening port: an arriving process names the id by its number (UniqueId::number), then
+// proves that it knows the id's secret. An unused id costs a few hundred bytes, for a day at most.
+// The thread ends with the last root, or when the process exits. Thread safety: static functions
+// from any thread.
 #pragma once
 
 #include "base/address.h"

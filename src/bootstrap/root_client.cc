@@ -78,8 +78,8 @@ Status RootClient::cannot_be_reached(const Status& reason) const {
       present.is_ok() ? niccolite::describe(present.value()) : "unknown");
 }
 
-// A root listens before its id exists. Where packets vanish, or there is no way, more attempts
-// change nothing; an address of NCCL_COMM_ID may be that of a host which is still starting.
+// A root listens before its id exists. So if packets vanish, or there is no route, more attempts
+// change nothing. But an address of NCCL_COMM_ID may belong to a host that is still starting.
 void RootClient::unreachable(Status reason) {
   if (id_.origin() == UniqueId::Origin::Environment ||
       wire::EventLoop::Clock::now() - started_ < kFirewalled || has_untried_way())

@@ -112,7 +112,7 @@ class Roster {
   };
   /// Nothing while it is alive.
   std::optional<End> end_of(uint32_t process) const;
-  /// Lost processes with reasons, for those who register late.
+  /// Returns lost processes with reasons, for callbacks that are registered late.
   std::vector<std::pair<uint32_t, Status>> lost() const;
 
   /// Whether the local's abort ends a wait.

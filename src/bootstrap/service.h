@@ -1,7 +1,7 @@
-// Service: the thread on which a session runs what others wrote: handlers of requests (those of
-// ranks of the same process may run on the asker's thread instead) and callbacks about lost peers.
-// They may take milliseconds, and the event loop may not wait for them. The thread starts with the
-// first task. Thread safety: any thread.
+// Service: the thread on which a session runs code of its users: handlers of requests (a handler
+// for a rank of the same process may run on the asking rank's thread instead) and callbacks about
+// lost peers. They may take milliseconds, and the event loop must not wait for them. The thread
+// starts with the first task. Thread safety: any thread.
 #pragma once
 
 #include <condition_variable>

@@ -390,8 +390,8 @@ void Session::announce(const std::shared_ptr<Local>& local, Deadline deadline) {
   root_->send(join.encode());
 }
 
-// Where others reach this process: the interface that the user chose, else the one that has just
-// reached the root.
+// Listens where others reach this process: at the interface that the user chose, or at the
+// interface that has just reached the root.
 Status Session::listen(const Address& local) {
   if (listening_) return {};
   Address address = local;

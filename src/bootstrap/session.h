@@ -1,16 +1,16 @@
-// Session: what the ranks that met by one unique id share in one process: an event loop with the
-// links to other processes, and the groups: that of all ranks, and those made from it. The first
-// rank that joins with an id makes it, others of the process find it, the last that leaves the last
-// group ends it.
+// Session: the part of one process in the ranks that met by one unique id: an event loop with the
+// links to other processes, and the groups. One group has all ranks, the others are made from it.
+// The first rank that joins with an id makes the session, other ranks of the process find it, and
+// the last rank that leaves the last group ends it.
 //
 //   Joining --(all ranks have come)--> Placed --(all know all processes)--> Ready --+
 //      |                                 |                                           |
 //      +---------------------------------+--------> Failed -------------------------+--> Over
 //                                                                 (the last member has left)
 //
-// Threads: members' threads enter through the functions of Member; everything of the loop (mesh,
-// root client) is touched on the loop's thread only. One mutex guards the session and all its
-// groups. Lock order: the registry of sessions, then that mutex, then those of loop and service.
+// Threads: members' threads enter through the functions of Member. Only the loop's thread touches
+// the objects of the loop (mesh, root client). One mutex guards the session and all its groups.
+// Lock order: the registry of sessions, then this mutex, then the mutexes of loop and service.
 #pragma once
 
 #include <sys/types.h>
@@ -129,7 +129,7 @@ class Session final : private Mesh::Events, public std::enable_shared_from_this<
   // Guarded by the mutex.
   Phase phase_ = Phase::Joining;
   Failure failure_;
-  bool root_knows_ = false;  // the root has heard of our ranks: it words what is missing
+  bool root_knows_ = false;  // the root has heard of our ranks, so its text names the missing ranks
   std::string trouble_;      // of the last attempt to reach the root
   std::vector<std::pair<std::shared_ptr<Local>, Deadline>> joining_;
   bool shut_down_ = false;

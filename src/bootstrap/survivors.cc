@@ -55,8 +55,8 @@ void Survivors::start(const Excluded& excluded, uint32_t number, uint32_t epoch,
       if (const Status gone = roster_.why_gone(rank); stays(excluded, rank) && !gone.is_ok())
         return tells ? fail_and_tell(excluded, *attempt, gone) : fail(*attempt, gone);
   }
-  // Those whose parts come straight to this process: whether they are there is seen here or by
-  // nobody.
+  // Checks the processes whose parts come straight to this process: nobody else notices if they are
+  // gone.
   const auto count = static_cast<uint32_t>(attempt->processes.size());
   const uint32_t self = position(attempt->processes, roster_.self());
   for (uint32_t distance = 1; distance < count; distance *= 2)
@@ -176,7 +176,7 @@ void Survivors::compare(const Excluded& excluded) {
   if (mine->is_over()) return;
   for (const auto& [list, other] : attempts_) {
     if (list == excluded || other->is_over() || other->epoch != mine->epoch) continue;
-    // Of nobody here, both: the ranks here will say what they want.
+    // If no rank of this process has called with either list, the ranks here still have to choose.
     if (other->called.empty() && mine->called.empty()) continue;
     for (const std::shared_ptr<Attempt>& attempt : {mine, other}) {
       attempt->contradiction = Status::invalid_argument(

@@ -1,17 +1,17 @@
 // Survivors: how some ranks of a group agree to go on without the others, whatever has become of
-// those. Each names the ranks to leave out; the parts travel as in an all-gather, but among the
-// processes of those that stay, down trees of their own, whether the group's gathers still work or
-// not. Nobody has the result before everybody has contributed, with the same list.
+// the others. Each names the ranks to leave out. The parts travel as in an all-gather, but only
+// among the processes of the remaining ranks, down trees of their own, whether the group's gathers
+// still work or not. Nobody has the result before everybody has contributed, with the same list.
 //
-// An attempt is named by its list and its number among those with that list. A failure of it
-// (another list, a process that ends, a rank that gives up) is told to all processes, those that
-// have not begun it included, so that every rank that calls hears of it, once.
+// An attempt is named by its list and its number among the attempts with this list. A failure of an
+// attempt (another list, a process that ends, a rank that gives up) is told to all processes, also
+// to processes that have not begun it, so that every rank that calls hears of it, once.
 //
-// Parts of another list are a contradiction, unless somebody of that list has gone (they are left
-// of an attempt that has failed, or will), or their sender is one agreement ahead (they are of the
-// next). Since a rank may know of an end before another does, a contradiction is given a second to
-// resolve itself. Thread safety: the roster's lock is held in every call; agree() releases it while
-// it waits.
+// Parts with another list are a contradiction, with two exceptions: a rank of that list has gone
+// (the parts belong to an attempt that has failed, or will), or their sender is one agreement ahead
+// (the parts belong to the next). Since a rank may know of an end before another does, a
+// contradiction is given a second to resolve itself. Thread safety: the roster's lock is held in
+// every call; agree() releases it while it waits.
 #pragma once
 
 #include <functional>
@@ -36,8 +36,8 @@ class Survivors {
 
   /// `rank`, of this process, begins an attempt: its number, for agree().
   Result<uint32_t> begin(int32_t rank, const Excluded& excluded);
-  /// What the surviving ranks contribute, in their order. Waits as `waiter`, a rank of this process
-  /// in any group.
+  /// Returns the contributions of the surviving ranks, in their order. Waits as `waiter`, a rank of
+  /// this process in any group.
   Result<Gathered> agree(Roster::Lock& lock, const std::shared_ptr<Local>& waiter, int32_t rank,
                          const Excluded& excluded, uint32_t number, std::span<const std::byte> mine,
                          Deadline deadline);

@@ -33,9 +33,9 @@ class UniqueId {
 
   /// A fresh secret for a root that listens on `root`.
   static UniqueId random(const Address& root);
-  /// The same id in every process of this user with the same text (of every user with
-  /// NICCOLITE_COMM_ID_ANY_USER=1). It is as secret as the text is.
-  /// InvalidArgument: malformed.
+  /// Returns the same id in every process of this user for the same text (in every process of every
+  /// user with NICCOLITE_COMM_ID_ANY_USER=1). The id is as secret as the text. InvalidArgument:
+  /// malformed.
   static Result<UniqueId> from_environment(std::string_view text, int family);
   /// InvalidArgument: not made by this library, damaged, or made by an incompatible version.
   static Result<UniqueId> parse(std::span<const std::byte, kBytes> bytes);
