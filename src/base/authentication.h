@@ -9,9 +9,9 @@
 //
 // proof_x = keyed hash (BLAKE2b) of (side, magic, from, to, nonce_i, nonce_a): bound to both nonces
 // (no replay), to the side (no reflection) and to the identities of both ends (no redirection).
-// Each direction then has a key of its own, hashed from the same values. What is sent is not
-// secret, only authentic: addresses, counts and handles travel here, no user data. Thread safety:
-// free functions from any thread; a Handshake belongs to one connection.
+// Each direction then has a key of its own, hashed from the same values. The bytes are authentic
+// but not secret: addresses, counts and handles travel here, no user data. Thread safety: free
+// functions from any thread; a Handshake belongs to one connection.
 #pragma once
 
 #include <array>
@@ -43,7 +43,7 @@ bool equal(std::span<const std::byte> a, std::span<const std::byte> b);
 /// The code of message number `counter` of one direction.
 Mac authenticate(const Secret& key, uint64_t counter, std::span<const std::byte> message);
 
-/// What a process brings into a handshake.
+/// One side's input to a handshake.
 struct Identity {
   Secret key;           // of the communicator and purpose: both sides must have it
   uint64_t number = 0;  // of this end, unique among the ends that hold `key`

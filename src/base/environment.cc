@@ -61,8 +61,8 @@ State& state() {
 
 // Written before the first variable is read.
 std::optional<Version> library_version;
-// The plug-in runs, on this thread: what it reads and logs must not come back to it, nor wait for
-// what it is asked for.
+// True while the plug-in runs on this thread. Then variables that the plug-in reads and lines that
+// it logs must not call the plug-in again, nor wait for the variable that it is asked for.
 thread_local bool is_inside = false;
 
 class Inside {

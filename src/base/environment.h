@@ -13,7 +13,7 @@
 
 namespace niccolite::environment {
 
-/// What plug-ins are told of the library.
+/// The version of the library, for plug-ins.
 struct Version {
   uint8_t major = 0, minor = 0, patch = 0;
 };
@@ -24,7 +24,8 @@ void use_plugin(Version version);
 /// Opens the plug-in, the first time. After the configuration files were read.
 void open_plugin();
 
-/// What the plug-in says, else the process environment; nothing: it is not set.
+/// Returns the plug-in's value, or without a plug-in the process environment's; nothing: it is not
+/// set.
 std::optional<std::string> get(const char* name);
 
 /// Names the place of all variables: "environment", or the plug-in that gives them.

@@ -18,7 +18,8 @@ Result<Fd> Fd::memfd(const char* name, size_t bytes) {
     return Status::from_errno(
         error, fmt::format("cannot size shared memory to {} bytes (ftruncate)", bytes));
   }
-  // Who maps the memory can rely on its size: a page beyond the end of a file is a fault.
+  // A process that maps the memory can rely on its size: a page beyond the end of a file is a
+  // fault.
   if (fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
     return Status::from_errno(errno, "cannot seal the size of shared memory (F_ADD_SEALS)");
   return fd;

@@ -43,13 +43,14 @@ struct InterfaceRequest {
 /// AF_INET, AF_INET6, or AF_UNSPEC for every other text.
 int family_from(std::string_view text);
 
-/// What this host has: addresses of IPv4 and IPv6 interfaces, in the system's order.
+/// Returns the addresses of this host's IPv4 and IPv6 interfaces, in the system's order.
 Result<std::vector<Interface>> list_interfaces();
 
-/// Those of `present` that `request` accepts, best first, each name once, at most kMaxInterfaces.
-/// Running interfaces only, in the system's order where a filter names them. Without one, also
-/// where some are excluded: ib*, the subnet of `reaches`, others, docker*, lo*, virbr*. Link-local
-/// addresses come after all others.
+/// Returns the interfaces of `present` that `request` accepts, best first, each name once, at most
+/// kMaxInterfaces. Only running interfaces count. With a filter that names interfaces they are in
+/// the system's order. Without such a filter, also with one that excludes interfaces, the order is:
+/// ib*, the subnet of `reaches`, others, docker*, lo*, virbr*. Link-local addresses come after all
+/// others.
 std::vector<Interface> select_interfaces(const std::vector<Interface>& present,
                                          const InterfaceRequest& request);
 
@@ -59,9 +60,10 @@ std::vector<Interface> select_interfaces(const std::vector<Interface>& present,
 std::vector<Interface> select_rails(const std::vector<Interface>& present,
                                     const InterfaceRequest& request);
 
-/// How this host may reach `address`, which another host has told of: a link-local one by each
-/// running link that `filter` accepts (the scope is of this host, and any link may be the one),
-/// first by that which the address names. Not empty: others, and this host's own, stay as they are.
+/// Returns the ways by which this host may reach `address`, which another host has sent. A
+/// link-local address is tried on each running link that `filter` accepts, because its scope is
+/// valid on the other host alone; the link that the address names comes first. All other addresses,
+/// and this host's own, are returned unchanged. Never empty.
 std::vector<Address> ways_to(const Address& address, const std::vector<Interface>& present,
                              std::string_view filter);
 
@@ -79,8 +81,8 @@ std::string describe(const std::vector<Interface>& interfaces);
 /// Why nothing goes by an address of this host: "eth1 is down"; empty: its interface is up.
 std::string trouble_of(const Address& address);
 
-/// The first of select_interfaces(). InvalidUsage: nothing is left; the message names the filter
-/// and what is present.
+/// Returns the first of select_interfaces(). InvalidUsage: nothing is left; the message names the
+/// filter and the present interfaces.
 Result<Interface> choose_interface(const std::vector<Interface>& present,
                                    const InterfaceRequest& request);
 

@@ -194,7 +194,7 @@ class Parser {
     return {};
   }
 
-  /// Of the four digits behind the `u` that it stands on.
+  /// Reads the four digits behind the `u` at the current position.
   bool read_hex(uint32_t& point) {
     const std::string_view four = text_.substr(at_ + 1, 4);
     const auto [end, error] = std::from_chars(four.data(), four.data() + four.size(), point, 16);

@@ -51,7 +51,8 @@ void write(Level level, SourceLocation place, const char* function, const std::s
 /// Prints `status` as one WARN line (if the level allows) and keeps its message as the last error.
 /// Once per error, where it leaves the library.
 void error(const Status& status, const char* call);
-/// Makes the message of a failure that was printed before the last error again; not that of none.
+/// Makes the message of an earlier, printed failure the last error again; an OK status changes
+/// nothing.
 void keep_error(const Status& status);
 /// Prints text without a prefix, once per process: the version line; from INFO on `details`
 /// follows.
@@ -66,8 +67,8 @@ void reset();
 /// Gives the "[dev]" of a line: the calling thread's current device. Set once by gpu/.
 void set_device_source(int (*current_device)());
 
-/// While it lives, lines of this thread are of `device`, whichever is current: for threads that
-/// speak for a communicator.
+/// While it lives, lines of this thread name `device` instead of the current device: for threads
+/// that speak for a communicator.
 class ScopedDevice {
  public:
   explicit ScopedDevice(int device);

@@ -179,7 +179,7 @@ std::string describe_default(const Declaration& declaration) {
                                         : fmt::format("{} is taken", declaration.value);
 }
 
-// What the process has set, reported.
+// Reads the process's value of a parameter, and reports it.
 Reading read_set(const Declaration& declaration) {
   load_files();
   const std::optional<std::string> text = environment::get(declaration.name);

@@ -1,10 +1,10 @@
-// Parameters: every environment variable the library reads, declared once in parameters.def with
-// kind, default, range and meaning; and those that NCCL reads and this library has no use for.
-// Sources in order of precedence: an environment plug-in (alone, where there is one:
-// environment.h), the process environment, the file NCCL_CONF_FILE (else ~/.nccl.conf),
-// /etc/nccl.conf. Values are read once per process and reported at INFO, subsystem ENV, when first
-// used. A value that its kind does not take counts as unset, and one warning names the variable,
-// the value and what is taken instead.
+// Parameters: every environment variable that the library reads. parameters.def declares each once,
+// with kind, default, range and meaning, and also NCCL's variables that have no use in this
+// library. Sources in order of precedence: an environment plug-in (alone, if there is one:
+// environment.h), the process environment, the file NCCL_CONF_FILE (or ~/.nccl.conf without it),
+// /etc/nccl.conf. Values are read once per process and reported at INFO, subsystem ENV, at their
+// first use. A value that its kind does not take counts as unset; one warning names the variable,
+// the value and its replacement.
 //   if (parameters::buffsize() > 0) ...   generated: a function per entry, named like the variable
 // Thread safety: any thread.
 #pragma once
@@ -38,7 +38,7 @@ enum class Kind { Integer, Bytes, Flag, Choice, Text };
 #define TEXT(function, name, meaning) const std::string& function();
 #include "base/parameters.def"
 
-/// What an entry of parameters.def says.
+/// An entry of parameters.def.
 struct Declaration {
   const char* name;
   Kind kind;
@@ -52,7 +52,7 @@ struct Declaration {
 /// All entries, in the order of parameters.def.
 std::span<const Declaration> declarations();
 
-/// What a line WITHOUT_EFFECT says.
+/// A line WITHOUT_EFFECT of parameters.def.
 struct WithoutEffect {
   const char* name;
   const char* reason;  // and what to use instead, where there is something
@@ -65,7 +65,7 @@ std::span<const WithoutEffect> without_effect();
 /// shall believe that it works. To be called once per process.
 void tell_of_those_without_effect();
 
-/// What a text gives for an entry.
+/// The value that a text has as an entry's.
 struct Reading {
   int64_t number = INT64_MIN;
   std::string text;     // of a choice or text

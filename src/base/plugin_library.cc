@@ -47,7 +47,7 @@ std::shared_ptr<PluginLibrary> PluginLibrary::open(std::string_view prefix, cons
   const auto opened = [](void* handle, std::string file) {
     return std::shared_ptr<PluginLibrary>(new PluginLibrary(handle, std::move(file)));
   };
-  // NCCL compares over the length of what is given.
+  // NCCL compares over the length of the given name.
   const bool is_program =
       !name.empty() && strncasecmp(name.c_str(), "STATIC_PLUGIN", name.size()) == 0;
   if (is_program) return opened(dlopen(nullptr, RTLD_NOW), "the program itself");

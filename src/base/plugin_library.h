@@ -13,7 +13,7 @@ namespace niccolite {
 
 class PluginLibrary {
  public:
-  /// What ncclDebugLogger_t points to. A plug-in's lines, in our log.
+  /// The logger that plug-ins get (ncclDebugLogger_t). It writes a plug-in's lines to our log.
   using Logger = void (*)(int level, unsigned long flags, const char* file, int line,
                           const char* format, ...);
   static const Logger kLogger;
@@ -26,7 +26,7 @@ class PluginLibrary {
   /// The first library of NCCL_NET_PLUGIN that opens, where tuners and profilers may be, too; null:
   /// there is none.
   static std::shared_ptr<PluginLibrary> open_of_network();
-  /// What NCCL_NET_PLUGIN lists; nothing: no plug-ins.
+  /// Returns the names in NCCL_NET_PLUGIN; nothing: no plug-ins.
   static std::vector<std::string> network_names();
   /// For messages: the name with its variable, or the file that is looked for without one.
   static std::string describe(std::string_view prefix, const std::string& name,

@@ -26,7 +26,7 @@ uint64_t own_kernel() {
   return kernel;
 }
 
-// Not remembered: that of a child made by fork() may be another one.
+// Asked each time, because a child made by fork() may be in another namespace.
 uint64_t own_namespace() {
   struct stat state {};
   return stat("/proc/self/ns/pid", &state) == 0 ? state.st_ino : 0;

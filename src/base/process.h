@@ -34,11 +34,11 @@ enum class RunState : uint8_t { Unknown, Runs, Stopped };
 /// Can it be looked up here? Not if it is of another machine or PID namespace, or had no /proc to
 /// learn who it is from.
 bool is_visible(const ProcessId& process);
-/// The same, where `from` is what this_process() said: asks the system nothing.
+/// As above, where `from` is the result of this_process(): makes no system call.
 bool is_visible(const ProcessId& process, const ProcessId& from);
-/// What /proc says. Unknown: it is not visible, has ended, or /proc hides it. A /proc that was
-/// mounted in another PID namespace than this process's has strangers by the numbers of its peers;
-/// they started at other times.
+/// Returns the state that /proc tells. Unknown: the process is not visible, has ended, or /proc
+/// hides it. If /proc was mounted in another PID namespace than this process's, its numbers are
+/// strangers'; the strangers started at other times.
 RunState run_state(const ProcessId& process);
 
 /// ProcessId::started of process `number`, as this one sees it; 0: not known.
@@ -53,7 +53,7 @@ struct ProcessEnd {
 };
 ProcessEnd end_of(const ProcessId& process);
 
-/// What /proc says of a thread of this process.
+/// /proc's entry of a thread of this process.
 struct ThreadTime {
   char state = 'S';  // as ps has it: R runs or waits for a core, S sleeps, T is stopped
   std::chrono::milliseconds used{0};  // of a core, to 10 ms

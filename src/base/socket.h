@@ -1,6 +1,5 @@
-// Non-blocking TCP sockets: close-on-exec, no SIGPIPE, small messages sent at once, dead peers
-// noticed by keepalive and by what they leave unacknowledged. Thread safety: a socket is used by
-// one thread at a time.
+// Non-blocking TCP sockets: close-on-exec, no SIGPIPE, small messages sent at once. Keepalive and
+// unacknowledged data reveal dead peers. Thread safety: one thread at a time uses a socket.
 #pragma once
 
 #include <sys/uio.h>
@@ -16,7 +15,7 @@
 
 namespace niccolite {
 
-/// What one attempt to send or receive did. "Would block" is bytes == 0 with open == true.
+/// Outcome of one attempt to send or receive. "Would block" is bytes == 0 with open == true.
 struct Transfer {
   size_t bytes = 0;
   bool open = true;  // false: the peer closed its side (receive only)
@@ -33,8 +32,8 @@ class Socket {
   /// Listens on `address`; port 0 lets the system choose. SystemError with errno in `error_number`,
   /// if given.
   static Result<Socket> listen(const Address& address, int* error_number = nullptr);
-  /// The same at a port that other processes of this user may listen at, too: each connection is
-  /// one of theirs.
+  /// Listens as listen() does, at a port at which other processes of this user may listen, too:
+  /// each connection comes to one of these processes.
   static Result<Socket> listen_shared(const Address& address, int* error_number = nullptr);
   /// Starts to connect; finished when writable, then connect_result() tells how it went.
   /// `from`: the address of this host that it connects from; none: the system chooses.
@@ -47,17 +46,17 @@ class Socket {
   int connect_result() const;
   Result<Transfer> send(std::span<const std::byte> bytes) const;
   Result<Transfer> receive(std::span<std::byte> bytes) const;
-  /// The same of several pieces, in their order; at most kMostPieces.
+  /// Sends several pieces, in their order; at most kMostPieces.
   Result<Transfer> send(std::span<const iovec> pieces) const;
   Result<Transfer> receive(std::span<const iovec> pieces) const;
   static constexpr size_t kMostPieces = 64;
-  /// Whether the system ends the connection where data stay unacknowledged for
-  /// NICCOLITE_NET_TIMEOUT, as it does at first. It counts those that the peer has no room for,
-  /// too, however faithfully that says so: of a process that is merely stopped. Whoever says no
-  /// looks at the delivery itself; that question is asked often enough for it (Linux 6.15; before,
-  /// every two minutes in the end).
+  /// Sets whether the system ends the connection when data stay unacknowledged for
+  /// NICCOLITE_NET_TIMEOUT; it does by default. The system counts also data for which the peer has
+  /// no room, although the peer answers: a process that is merely stopped is such a peer. With
+  /// false the caller watches delivery() itself; the system probes the peer often enough for that
+  /// (since Linux 6.15; older systems probe every two minutes at last).
   void end_when_unacknowledged(bool ends) const;
-  /// How what was sent fares.
+  /// Progress of the data that were sent.
   struct Delivery {
     bool is_complete = true;               // the peer's system has all that this one has taken
     std::chrono::milliseconds silence{0};  // since anything was last acknowledged
@@ -80,7 +79,7 @@ class Socket {
  private:
   static Result<Socket> listen(const Address& address, bool is_shared, int* error_number);
   explicit Socket(Fd fd) : fd_(std::move(fd)) {}
-  /// What errno says of an attempt to move bytes.
+  /// Returns the outcome that errno describes after an attempt to move bytes.
   Result<Transfer> not_now_or(const char* failure) const;
 
   Fd fd_;

@@ -1,6 +1,6 @@
 // Thread: owner of one of the library's threads; destruction joins. The threads live inside other
 // people's processes: they block every signal, and carry a name when NCCL_SET_THREAD_NAME is 1. The
-// body runs under the guard against exceptions; what it throws is logged. Thread safety: one thread
+// body runs under the guard against exceptions, which logs an exception. Thread safety: one thread
 // at a time.
 #pragma once
 

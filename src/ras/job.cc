@@ -66,7 +66,7 @@ Job collect(const Deadline& deadline, Abort& cancel) {
   const std::vector<diagnosis::StatusBoard::Peer> peers = board.ask_peers(deadline, cancel);
   Job job = put_together(board.describe_this_process(), peers, board.processes());
   job.elapsed = Deadline::Clock::now() - start;
-  // Who has gone is known at once; for whom the deadline had to come, is not.
+  // A dead process is known to be dead at once; the silent ones have made the caller wait.
   if (deadline.passed() || cancel.raised()) job.timeouts = static_cast<int>(job.silent.size());
   return job;
 }

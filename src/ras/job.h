@@ -38,14 +38,14 @@ struct CommunicatorReport {
 
 struct Job {
   std::map<ProcessName, std::set<int>> processes;  // and the devices of their ranks
-  std::set<ProcessName> silent;                    // of these, those that did not answer
-  std::set<ProcessName> dead;                      // of these, those that have died
+  std::set<ProcessName> silent;                    // subset of `processes` that did not answer
+  std::set<ProcessName> dead;                      // subset of `processes` that has died
   std::vector<CommunicatorReport> communicators;   // by id
   std::chrono::duration<double> elapsed{0};
   int timeouts = 0;
 };
 
-/// Of this process and the peers of all its communicators.
+/// Combines the states of this process and of the peers of all its communicators.
 Job put_together(const diagnosis::ProcessStatus& own,
                  const std::vector<diagnosis::StatusBoard::Peer>& peers,
                  const std::map<ProcessName, diagnosis::StatusBoard::Known>& known);

@@ -259,7 +259,7 @@ std::string table_of(const std::vector<RowGroup>& groups) {
   return text;
 }
 
-// ---- what is wrong
+// ---- errors
 
 /// "#0-0 (cf264af53edbe986) ERROR"
 std::string block_title(size_t group, size_t index, const CommunicatorReport& report,
@@ -311,8 +311,9 @@ std::string describe_missing(const CommunicatorReport& report, bool is_verbose) 
   return text;
 }
 
-/// Ranks by what they have in common, the most frequent first: `several(value, count)` says it of
-/// many, `one(value)` of one. `leaves_out`: nothing is said of these.
+/// Describes groups of ranks with an equal value, the largest group first: `several(value, count)`
+/// is the text for many ranks, `one(value)` for one. Groups for which `leaves_out` is true are
+/// omitted.
 template <typename Value>
 std::string describe_groups(const CommunicatorReport& report, bool is_verbose,
                             const std::function<Value(const Member&)>& value_of,

@@ -14,14 +14,15 @@ struct Versions {
   int runtime = 0, driver = 0;
 };
 
-/// Of the whole text: first what is known without asking anybody, up to "Communicators..." without
-/// the end of its line, then the rest. `is_verbose`: lists members also of large groups.
+/// The two parts of the text. The head needs no answer of another process, and ends with
+/// "Communicators..." without the end of its line. `is_verbose`: lists members also of large
+/// groups.
 std::string text_head(const Versions& versions, const Job& known);
 std::string text_rest(const Job& job, bool is_verbose);
 
 /// A line for each operation that stands still; nothing where none does.
 std::string verdicts_of(const Job& job);
-/// The same of ranks that come late to their operations, as each communicator's rank 0 tells.
+/// A line for each rank that comes late to its operations, as each communicator's rank 0 tells.
 std::string stragglers_of(const Job& job);
 
 /// `timestamp`: local time, "YYYY-MM-DD HH:MM:SS".

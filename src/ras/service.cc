@@ -184,9 +184,9 @@ class Server final : public Service {
     if (clients_.size() < kMostClients || drop_silent()) add(std::move(*waiting.value()));
   }
 
-  /// Makes room for a new client: of the clients that monitor nothing and have read every answer,
-  /// the one that came first goes. Connections that only stand open thus keep nobody out, nor do
-  /// those that are closed already and whose end has not been read. False: all are in use.
+  /// Makes room for a new client: drops the oldest client that monitors nothing and has read every
+  /// answer. So neither idle connections nor closed ones whose end has not been read keep a new
+  /// client out. False: all are in use.
   bool drop_silent() {
     const auto silent = std::ranges::find_if(clients_, [](const auto& client) {
       return client->phase == Phase::Talking && client->session.monitors() == 0 &&
@@ -260,8 +260,8 @@ class Server final : public Service {
     set_timer(client, default_patience(), [](Client& slow) { slow.report->cancel.raise(hurry()); });
   }
 
-  // What fits is sent now: the first part of a report is there before the rest is collected.
-  // A report is one answer, and may be larger than what a client may leave unread else.
+  // Sends as much as fits now, so that the client gets the first part of a report before the rest
+  // is collected. A report is one answer, and may be larger than the usual limit of unread bytes.
   bool send(Client& client, std::string_view text) {
     client.queued += text;
     return client.queued.size() - client.sent <= options_.most_unread && flush(client);
@@ -289,7 +289,7 @@ class Server final : public Service {
 
   void watch_for_more(const Client& client) {
     uint32_t events = client.queued.empty() ? 0u : uint32_t{EPOLLOUT};
-    // Of a client that hears its last words nothing more is read: it may have closed its side.
+    // Reads nothing more from a client that gets its last answer: it may have closed its side.
     if (client.phase == Phase::Talking) events |= EPOLLIN;
     if (client.phase == Phase::Reporting && !client.is_half_closed) events |= EPOLLRDHUP;
     loop_->change(client.watch, events);
@@ -307,7 +307,8 @@ class Server final : public Service {
       client->queued += text_head(options_.versions, known_job());
     if (!flush(*client)) return drop(client);
     waiting_.push_back(client);
-    // Those before it may have all the time they want, but not for ever at its cost.
+    // Reports of earlier clients may take their time, but this client does not wait for them for
+    // ever.
     set_timer(*client, default_patience(), [this](Client&) {
       if (!reports_.empty()) reports_.front()->cancel.raise(hurry());
     });

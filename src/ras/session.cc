@@ -17,7 +17,8 @@ std::string lower(std::string_view text) {
   return result;
 }
 
-/// What follows `words` in the line, without the blanks between; nothing where it begins otherwise.
+/// Returns the rest of the line behind `words`, without the blanks between, in `rest`. False if the
+/// line begins with other words.
 bool begins_with(std::string_view line, const char* words, std::string_view* rest) {
   const std::string_view wanted(words);
   if (lower(line.substr(0, wanted.size())) != wanted) return false;

@@ -28,14 +28,14 @@ class Session {
     bool is_verbose = false;
     std::optional<std::chrono::seconds> timeout;  // 0: none; nothing: the default
   };
-  /// What the client's words lead to, beside answers.
+  /// What happens to the connection after the client's words, besides answers.
   enum class Next : uint8_t {
     Listen,  // to more of them
     Report,  // the client hears what request() says, and then its connection ends
     End      // of the connection, at once
   };
 
-  /// Bytes from the client; what it is to hear goes to `out`. Not to be called again after another
+  /// Takes bytes from the client; answers go to `out`. Must not be called again after another
   /// result than Listen.
   Next receive(std::string_view bytes, const std::function<void(std::string_view)>& out);
   const Request& request() const { return request_; }
