@@ -14,7 +14,7 @@ constexpr uint32_t kMostCalls = 2 * calls::CallLog::kKept;
 constexpr size_t kCallBytes = 46;
 constexpr size_t kStuckBytes = 46;
 constexpr size_t kMostName = 64;  // of a function
-// Ages beyond what any process lives are those of a sender that does not speak our language.
+// A greater age than any process's shows that the sender does not speak our language.
 constexpr uint64_t kMostAge = uint64_t{1} << 40;
 
 void write(Writer& writer, const calls::Numbers& numbers) {

@@ -1,6 +1,6 @@
-// Account: what one rank says when another asks what it is doing: what it has called, what it waits
-// for, and what holds it up that belongs to another communicator. Times are ages, since ranks do
-// not share a clock.
+// Account: a rank's answer to another rank's question for its work: its calls, its wait, and the
+// operation of another communicator that holds it up. Times are ages, since ranks do not share a
+// clock.
 // Thread safety: as for any value.
 #pragma once
 
@@ -45,15 +45,15 @@ struct Stuck {
   }
 };
 
-/// What a rank has called on this communicator and not begun comes, on the one stream of both,
-/// behind an operation of another communicator, which waits.
+/// A call on this communicator that has not begun, because on the one stream of both it follows a
+/// waiting operation of another communicator.
 struct Hold {
   /// Operations that are followed from one communicator to the next, at most.
   static constexpr size_t kLongest = 64;
 
   WaitReport wait;  // of the first of:
-  /// The operation that waits, and those that hold it up: each of them cannot end before the next
-  /// one does. Not empty.
+  /// The waiting operation, and the operations that hold it up: no operation can end before the
+  /// next one does. Not empty.
   std::vector<Stuck> chain;
 };
 
@@ -75,7 +75,7 @@ struct Account {
   bool is_final = false;    // the rank is about to leave: it calls nothing any more
   uint64_t host_calls = 0;  // CallLog::host_calls()
   bool connects = false;    // it makes connections, in a call that is not in the log yet
-  /// What its stream has come to, of LoggedCall::launch.
+  /// The launch (LoggedCall::launch) that the rank's stream has come to.
   observe::Recorder::Progress progress{};
   /// How its ways to other machines do; none: it has none.
   std::optional<transport::NetworkState> network{};

@@ -1,5 +1,5 @@
-// How a watch finds out why its rank waits: it asks the rank that is waited for, then the one which
-// that rank waits for, and so on.
+// How a watch finds out why its rank waits: it asks the rank for which its rank waits, then the
+// rank for which that rank waits, and so on.
 #include <algorithm>
 #include <atomic>
 #include <utility>
@@ -17,7 +17,7 @@ using std::chrono::seconds;
 constexpr seconds kPatience{30};         // a wait that is worth a warning
 constexpr seconds kLongestInterval{30};  // between inquiries into one wait
 constexpr milliseconds kLate{300};       // of an answer's time-out: this rank had no core itself
-constexpr seconds kPatientAsk{2};        // for what is worth waiting for
+constexpr seconds kPatientAsk{2};        // for an answer that is worth a wait
 constexpr seconds kFollowTime{4};        // for asking one rank after the other
 // A busy machine takes seconds for an answer, and is no fault.
 constexpr seconds kSilent{5};
@@ -26,8 +26,8 @@ constexpr size_t kMostFollowed = 64;
 constexpr int kFew = 16;  // ranks
 constexpr seconds kKnotTime{
     8};  // for ranks to learn of a chain of communicators, one after another
-// A call is logged right after its launch. Of a rank that has left, or does not answer, another
-// rank may have learned what it called, and is about to tell all.
+// A call is logged right after its launch. If a rank has left, or does not answer, another rank may
+// have learned the rank's call, and may be about to tell all.
 constexpr seconds kUntilNamed{2};
 
 std::string last_call_of(const Account& account) {
@@ -48,8 +48,8 @@ std::string holder_of(const Account& account) {
 
 }  // namespace
 
-// Who is in a call of the host that all ranks make waits for those that have not made it; who
-// connects, for processes that do not answer.
+// Finds the cause of a long call of the host. A rank in a call that all ranks make waits for the
+// ranks that have not made it; a rank that connects waits for processes that do not answer.
 void Watch::examine_host_call() {
   if (looked_ < next_host_look_) return;
   const std::optional<calls::CallLog::HostCall> call = log_.host_call();
@@ -134,9 +134,8 @@ void Watch::examine_wait(const Wait& wait) {
   follow(wait);
 }
 
-// There is nothing to be asked of a rank that has left. It leaves when its work is done: all that
-// it was ever going to send is there. What was seen to wait for that after it had left waits in
-// vain.
+// True if the peer has left. A rank that has left cannot be asked. It leaves when its work is done,
+// so all its data are there. A wait for it that was seen after it had left is in vain.
 bool Watch::is_doomed(const Wait& wait) {
   if (!hooks_.has_left(wait.peer)) return false;
   // The proxy gives up what a rank that has left will not acknowledge.
@@ -155,8 +154,8 @@ bool Watch::is_doomed(const Wait& wait) {
   return true;
 }
 
-// From this rank to the one that it waits for, to the one that that one waits for, and so on: to a
-// rank that is late, to a difference, or to a rank that was met before.
+// Goes from this rank to the rank for which it waits, from there to the next, and so on, until it
+// finds a late rank, a difference, or a rank that it has met before.
 void Watch::follow(const Wait& wait) {
   const Account mine = own_account(wait.peer);
   std::vector<Waiter> path{{.account = mine,
@@ -223,8 +222,8 @@ void Watch::follow(const Wait& wait) {
   }
 }
 
-// Ranks wait for each other, each for several others, of which it reports one: another one of them
-// may be stopped.
+// Names a stopped rank as the cause of a circle of waits. Each rank of the circle waits for several
+// ranks and reports only one of them; another one may be stopped.
 bool Watch::name_stopped(const Wait& wait, const Account& last) {
   if (lasted_by_now(wait) < kLongWait) return false;
   const int most = std::min(nranks_, static_cast<int>(kMostFollowed));
@@ -245,8 +244,8 @@ bool Watch::examine_network(const Wait& wait, const Account& last, const Account
   return true;
 }
 
-// One rank learns from the next what it waits for in the end. Where that is the operation that this
-// one waits in, none of them will end.
+// Extends this rank's chain of holds by the chain of `held`. If the chain comes back to the
+// operation in which this rank waits, none of the operations can end.
 std::optional<std::string> Watch::judge_hold(const Wait& wait, std::span<const Waiter> path,
                                              const Waiter& held) {
   if (wait.lasted() < kKnotTime) next_look_ = wait.lasted() + executor::kReportInterval;

@@ -171,10 +171,10 @@ bool may_wait_in(const Account& account, const calls::LoggedCall& logged) {
   return !logged.call.is_message() || logged.call.peer == account.wait->peer;
 }
 
-// What the one gave in an operation that it has left behind may still be on its way, where a
-// network carries it, or have come after the other was seen to wait for it. Nothing else takes
+// True if data of an operation that `from` has left behind may still be on their way over a
+// network, or may have come after `to` was seen to wait for them. Without a network nothing takes
 // time. Credit for a message comes from the peer's proxy, which has said that there is none: later
-// credit is of the operation that the peer is in now.
+// credit belongs to the peer's present operation.
 bool may_have_come(const Waiter& from, const Waiter& to) {
   constexpr std::chrono::milliseconds kSeen{
       250};  // from a proxy's acknowledgement until a kernel sees the data
@@ -196,7 +196,7 @@ bool may_have_come(const Waiter& from, const Waiter& to) {
 
 const calls::LoggedCall* find_waiting(const Account& account) {
   const WaitReport& wait = *account.wait;
-  // What its stream has come to last is what waits.
+  // The wait is in the last launch that the stream has come to.
   if (account.progress.is_running) {
     for (const calls::LoggedCall& logged : account.log.calls)
       if (logged.launch == account.progress.begun && may_wait_in(account, logged)) return &logged;
@@ -236,7 +236,7 @@ std::optional<std::string> compare_final(const Account& a, const Account& b) {
   const auto& fewer = a.log.collectives.count < b.log.collectives.count ? a : b;
   const auto& more = &fewer == &a ? b : a;
   const calls::Numbers &few = fewer.log.collectives, &many = more.log.collectives;
-  // What was captured may have been replayed in the place of what is missing.
+  // A replay of a captured call may stand for the missing call.
   if (few.count == many.count || few.provable <= few.count || many.provable <= many.count)
     return std::nullopt;
   const calls::LoggedCall* next = nullptr;
@@ -255,7 +255,7 @@ std::optional<std::string> compare_messages(const Account& a, const Account& b) 
 
 std::string describe_difference(const Account& a, uint16_t a_tag, const Account& b,
                                 uint16_t b_tag) {
-  // The first difference says more than the one that was noticed.
+  // The first difference in the logs says more than the noticed one.
   if (auto text = compare_collectives(a, b)) return *text;
   if (auto text = compare_messages(a, b)) return *text;
   const calls::LoggedCall* const of_a = a.find(a_tag, b.rank);
@@ -293,8 +293,8 @@ std::optional<std::string> judge_cycle(std::span<const Waiter> cycle) {
 }
 
 Made has_made_end_of(const calls::LoggedCall& logged, const Account& waiting, const Account& late) {
-  // Which of equal calls waits is known where the executor tells what it has begun, and where all
-  // of them have been made, or none.
+  // Among equal calls the waiting one is known if the executor tells which launch has begun, or if
+  // all of them have been made, or none.
   const bool is_exact = waiting.progress.is_running && waiting.progress.begun == logged.launch;
   const auto of_all_equal = [&](auto&& made_end_of) {
     std::optional<Made> all;

@@ -1,6 +1,6 @@
-// What proves that ranks have made calls that do not match, and the sentence that says so: one that
-// names both calls and both ranks. A correct program is never accused; why each of these is a proof
-// is in docs/design/0006-call-tags.md. Pure functions.
+// Proofs that ranks have made calls that do not match, with a sentence that names both calls and
+// both ranks. A correct program is never accused; docs/design/0006-call-tags.md says why each of
+// these is a proof. Pure functions.
 #pragma once
 
 #include <chrono>
@@ -15,7 +15,7 @@ namespace niccolite::diagnosis {
 /// Do these calls belong together: a collective with itself, a send with a receive?
 bool calls_match(const calls::Call& a, const calls::Call& b);
 
-/// The first collective in which the logs differ, of those that both have.
+/// Finds the first collective that both logs have and in which they differ.
 std::optional<std::string> compare_collectives(const Account& a, const Account& b);
 
 /// The first collective that one of two ranks that call nothing any more has called, and the other
@@ -26,8 +26,8 @@ std::optional<std::string> compare_final(const Account& a, const Account& b);
 /// other rank.
 std::optional<std::string> compare_messages(const Account& a, const Account& b);
 
-/// What to say when rank `a`, in a call of tag `a_tag`, got data of a call of tag `b_tag` from rank
-/// `b`: a proof by itself. The logs may have forgotten the calls.
+/// Returns the sentence for rank `a`, which in a call of tag `a_tag` got data of a call of tag
+/// `b_tag` from rank `b`: a proof by itself. The logs may have forgotten the calls.
 std::string describe_difference(const Account& a, uint16_t a_tag, const Account& b, uint16_t b_tag);
 
 /// A rank whose wait, or whose hold's, is known, in the time of whoever asked.
@@ -55,8 +55,8 @@ Made has_made_end_of(const calls::LoggedCall& logged, const Account& waiting, co
 /// together, and what carries the data may be slow.
 bool has_done_end_of(const calls::LoggedCall& logged, const Account& waiting, const Account& late);
 
-/// Each rank of the path waits for the next, the last for `held`, which has a hold: is it proved
-/// that the operation of the first cannot end before the one that holds `held` up does?
+/// Each rank of the path waits for the next, the last for `held`, which has a hold. True if it is
+/// proved that the operation of the first cannot end before the operation that holds `held` up.
 bool is_held_up(std::span<const Waiter> path, const Waiter& held);
 
 /// Each of these cannot end before the next one, nor the last before the first.

@@ -1,4 +1,4 @@
-// What a dump of the flight recorder has of one communicator (observe/dumps.h).
+// Snapshot: the part of a flight recorder's dump that describes one communicator (observe/dumps.h).
 #pragma once
 
 #include <functional>

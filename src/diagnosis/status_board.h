@@ -1,4 +1,4 @@
-// StatusBoard: what this process's ranks are doing, for those who ask about the whole job (ras/).
+// StatusBoard: the present work of this process's ranks, for reports on the whole job (ras/).
 // Communicators put themselves on the board when they are ready, and take themselves off before
 // they end. Thread safety: any thread.
 #pragma once
@@ -60,7 +60,7 @@ class StatusBoard {
  public:
   static StatusBoard& of_process();
 
-  /// What the board wants of a communicator.
+  /// The functions of a communicator that the board calls.
   struct Entry {
     std::function<RankStatus()> describe;
     /// By rank; one is this process.
@@ -81,7 +81,7 @@ class StatusBoard {
 
   ProcessStatus describe_this_process() EXCLUDES(mutex_);
 
-  /// What is known of the processes of all communicators, this one included, without asking them.
+  /// The known state of a process of some communicator, this process included, without asking it.
   struct Known {
     std::set<int> devices;
     bool is_lost = false;
@@ -89,7 +89,7 @@ class StatusBoard {
   };
   std::map<ProcessName, Known> processes(bool looks_for_stopped = false) EXCLUDES(mutex_);
 
-  /// A process with which some communicator of this one has ranks in common, and what it answers.
+  /// A process with which some communicator of this process has ranks in common, and its answer.
   struct Peer {
     ProcessName name;
     std::vector<std::pair<uint64_t, int>> ranks;  // communicator, rank

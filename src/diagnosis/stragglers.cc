@@ -66,7 +66,7 @@ Arrivals arrivals_of(const observe::Recorder& recorder, uint64_t after) {
   for (const observe::Event& event : events) {
     if (!is_collective(event) || event.number <= after) continue;
     const auto found = begun.find(event.launch);
-    // A machine that tells of some tells of all: what has not begun has not arrived.
+    // A machine that reports the begin of some launches reports all: other launches have not begun.
     if (found != begun.end())
       arrived[event.number] = found->second;
     else if (recorder.progress().begun == 0)

@@ -1,9 +1,9 @@
 // Stragglers: how late each rank of a communicator comes to its collectives: the time from the
-// first rank's arrival to this one's, as a histogram. Arrivals are in each rank's event stream
-// (observe/recorder.h): when its stream has come to the operation, by the clock of its host; of
-// real GPUs whose kernels do not tell, when the host has launched it. Rank 0 asks the others for
-// theirs about once a second; operations that a ring has forgotten by then, and those of graphs,
-// are not counted. Thread safety: any thread, but add() by one.
+// first rank's arrival to this rank's, as a histogram. An arrival is an event of the rank's own
+// stream of events (observe/recorder.h): the rank's stream has come to the operation, by the clock
+// of its host. With GPUs whose kernels do not report that, it is the time of the launch. Rank 0
+// asks the others for their arrivals about once a second. Operations that a ring has forgotten by
+// then, and operations of graphs, are not counted. Thread safety: any thread, but add() by one.
 #pragma once
 
 #include <array>
@@ -37,7 +37,7 @@ struct Arrivals {
   static Result<Arrivals> decode(std::span<const std::byte> bytes, int rank);
 };
 
-/// Of collectives after number `after`.
+/// Returns the arrivals at collectives after number `after`.
 Arrivals arrivals_of(const observe::Recorder& recorder, uint64_t after);
 
 class Stragglers {
@@ -46,7 +46,7 @@ class Stragglers {
   static constexpr std::array<uint64_t, 6> kEnds{10'000,     100'000,     1'000'000,
                                                  10'000'000, 100'000'000, 1'000'000'000};
   static constexpr size_t kBins = kEnds.size() + 1;
-  /// What is less than this late counts in the histogram, and is not told.
+  /// A smaller lateness counts in the histogram, and is not reported.
   static constexpr uint64_t kWorthTelling = 100'000;
 
   struct OfRank {
@@ -61,7 +61,8 @@ class Stragglers {
 
   /// The number of the last collective that has been counted.
   uint64_t counted() const EXCLUDES(mutex_);
-  /// Of all ranks, by rank, their times by one clock. Counts collectives that all of them have.
+  /// Adds the arrivals of all ranks, by rank, with times of one clock. Counts collectives that all
+  /// ranks have.
   void add(std::span<const Arrivals> of_ranks) EXCLUDES(mutex_);
 
   std::vector<OfRank> of_ranks() const EXCLUDES(mutex_);

@@ -7,8 +7,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Of a link: what was sent is acknowledged within milliseconds where the receiver's proxy runs, and
-// bytes of a slow one come all the time.
+// Limits for a link. Data are acknowledged within milliseconds if the receiver's proxy runs, and
+// bytes of a slow link come all the time.
 constexpr milliseconds kStandsStill{750};
 constexpr milliseconds kMoves{0};
 
@@ -238,12 +238,13 @@ std::optional<Verdict> judge_late(const Account& waiting, const Account& late) {
       verdict.say_blocked(late);
       break;
     case Made::NotKnown:
-      // It may have ended what it is waited for in.
+      // The late rank may have ended the operation for which the other waits.
       if (late.network && late.network->is_sending_to(waiting.rank)) return std::nullopt;
       verdict.cause = Cause::Late;
       break;
     case Made::Yes:
-      // Begun, and waiting for nothing: it goes on. Ended: what it gave is on its way.
+      // An operation that has begun, and waits for nothing, goes on. The data of an ended one are
+      // on their way.
       if (late.progress.is_running || has_done_end_of(*operation, waiting, late))
         return std::nullopt;
       verdict.cause = Cause::NotBegun;

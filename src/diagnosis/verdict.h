@@ -1,7 +1,7 @@
 // Verdict: why an operation stands still, in a form that travels: the rank that finds it tells all
 // others, so that the log of every rank has the same sentence (docs/design/0035-verdicts.md). A
-// verdict says what is, not what will be: whoever is late may still come. Thread safety: as for any
-// value.
+// verdict describes the present, not the future: a late rank may still come. Thread safety: as for
+// any value.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,7 @@ struct Verdict {
   calls::LoggedCall operation;  // that stands still, as `waiting` called it
   std::optional<calls::LoggedCall>
       last;  // that the culprit called; of Stopped and DoesNotAnswer not known
-  /// "ncclCommSplit": what stands still instead of `operation`, of which the number alone counts.
+  /// "ncclCommSplit": the host call that stands still. Then only the number of `operation` counts.
   std::string host_call{};
   std::optional<Stuck> holder;                    // HeldUp: the operation that its stream waits in
   std::optional<transport::Traffic> link{};       // Link: with link->peer, as the culprit has it
@@ -47,15 +47,15 @@ struct Verdict {
   bool is_of_same_operation_as(const Verdict& other) const;
   /// Do both say the same of one operation? Who waits does not matter for collectives.
   bool is_same_as(const Verdict& other) const;
-  /// Names communicator, operation, rank and process, what it did last, and what can be done.
-  /// `process` is the culprit's, as in "process 4711 on host a12".
+  /// Names communicator, operation, rank and process, the rank's last call, and a remedy. `process`
+  /// is the culprit's, as in "process 4711 on host a12".
   std::string describe(uint64_t communicator, const std::string& process) const;
 
   /// `culprit` has not called: names a call of it that is blocked, if there is one.
   void say_blocked(const Account& culprit);
 
   Bytes encode() const;
-  /// Of a communicator of `nranks` ranks.
+  /// Decodes a verdict on a communicator of `nranks` ranks.
   static Result<Verdict> decode(std::span<const std::byte> bytes, int nranks);
 };
 
@@ -65,7 +65,7 @@ std::optional<Verdict> judge_late(const Account& waiting, const Account& late);
 /// `waiting`, which has a wait, waits for `awaited`: what stands between them, if that is the proxy
 /// of one or the link. A link on which bytes still come is slow, and no fault.
 std::optional<Verdict> judge_network(const Account& waiting, const Account& awaited);
-/// The same, of a rank that gives no account, for this reason.
+/// As judge_late(), for a rank that gives no account for the reason `cause`.
 std::optional<Verdict> judge_silent(const Account& waiting, int rank, Cause cause);
 
 }  // namespace niccolite::diagnosis

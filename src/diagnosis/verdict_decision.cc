@@ -11,8 +11,8 @@ namespace niccolite::diagnosis {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// Who waits for the culprit itself tells the others; whoever waits for one of those does so only
-// when it has heard nothing by the next time.
+// A rank that waits for the culprit itself tells the others. A rank that waits for such a rank
+// tells them only if it has heard nothing by its next look.
 void Watch::judge(const Wait& wait, std::optional<Verdict> verdict) {
   const milliseconds lasted = lasted_by_now(wait);
   if (lasted < kLongWait || !verdict) return;

@@ -52,7 +52,7 @@ void Watch::look() {
               .repeats = report.repeats,
               .earliest = earliest,
               .latest = latest};
-      keep_wait(*wait);  // of what has failed, too: it goes on holding up others
+      keep_wait(*wait);  // also after a failure, because the wait goes on holding up others
     }
   }
   if (is_over_) return;
@@ -92,9 +92,10 @@ executor::ReportKind Watch::kind_of(const Report& report) const {
   return waits_for_room ? ReportKind::WaitingForCredit : report.kind;
 }
 
-// The operations of a communicator run one after the other: what was under way when the wait before
-// was reported is what waited then. A wait that has been reported earlier was, unless reports were
-// lost: this one's or that one's, while nobody looked for an interval or longer.
+// The operations of a communicator run one after the other. So an operation that was under way when
+// `before` was reported is the one that waited then. A repeated report is about the same wait,
+// unless reports were lost because nobody looked for an interval or longer: `before` or `wait` was
+// then not taken at once.
 bool Watch::is_same_operation(const Wait& before, const Wait& wait) {
   const auto was_taken_at_once = [](const Wait& taken) {
     return taken.latest - taken.earliest < executor::kReportInterval;
@@ -114,7 +115,7 @@ void Watch::keep_wait(Wait& wait) {
   }
   wait.operation = operations_;
   wait_ = wait;
-  // Of a wait that lasts, some of its reports.
+  // A long wait records some of its reports.
   if ((wait.repeats & (wait.repeats + 1)) != 0) return;
   observe::Event event;
   event.time = observe::ticks();
@@ -128,7 +129,7 @@ Account Watch::account(int asker) const {
   Account account = own_account(asker);
   const auto stream = log_.only_stream();
   if (!stream) return account;
-  // Both on one stream: one of them runs, the one that was seen to wait later.
+  // Both operations are on one stream, so only one runs: the one that was seen to wait later.
   std::optional<Hold> hold = hooks_.find_holder(*stream);
   if (!hold || (account.wait && account.wait->least_age <= hold->wait.most_age)) return account;
   account.hold = std::move(hold);
@@ -148,7 +149,8 @@ std::optional<Hold> Watch::holding(int device, uint64_t stream) const {
   if (!wait || hooks_.device != device || log_.only_stream() != stream) return std::nullopt;
   // It ends by itself, whatever ranks call.
   if (wait->kind == executor::ReportKind::WaitingForAcknowledgement) return std::nullopt;
-  // What is told to end does so before those that it waits for. acquire: as the executors read it.
+  // An aborted operation ends before the operations for which it waits. acquire: as the executors
+  // read it.
   if (std::atomic_ref(control_.abort).load(std::memory_order_acquire) != 0) return std::nullopt;
   const Account mine = own_account(wait->peer, wait);
   if (!mine.wait) return std::nullopt;

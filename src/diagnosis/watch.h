@@ -31,7 +31,7 @@ class Watch {
  public:
   using Time = Deadline::Clock::time_point;
 
-  /// What the watch needs of its communicator and of the world; outlives it.
+  /// The functions and facts that the watch needs; outlives the watch.
   struct Hooks {
     int device = 0;
     uint64_t communicator = 0;  // its id, as log lines have it
@@ -56,8 +56,8 @@ class Watch {
     std::function<void(const Verdict&)> publish;
     /// "process 4711 on host a12", of this rank, too.
     std::function<std::string(int rank)> describe;
-    /// Of one rank of the communicator: takes stock of all ranks, from time to time, while this
-    /// rank does not wait. Null: of none.
+    /// Takes stock of all ranks from time to time while this rank does not wait. One rank of the
+    /// communicator has it; null: not this one.
     std::function<void()> survey;
     /// After so long a standstill becomes a warning; zero: never.
     std::chrono::seconds stall_warning{10};
@@ -73,8 +73,8 @@ class Watch {
   /// have to be asked.
   void look();
 
-  /// A verdict that a rank has found, of which this rank decides: has all ranks note() it, unless a
-  /// verdict on the same operation, equal or not, has just been decided. Any thread.
+  /// Decides on a verdict that a rank has found: has all ranks note() it, unless a verdict on the
+  /// same operation, equal or not, has just been decided. This rank decides for all. Any thread.
   void decide(const Verdict& verdict) EXCLUDES(mutex_);
   /// A verdict that has been decided: prints it, unless it was the last. Any thread.
   void note(const Verdict& verdict) EXCLUDES(mutex_);
@@ -84,15 +84,15 @@ class Watch {
   /// The last verdict. Any thread.
   std::optional<Verdict> last_verdict() const EXCLUDES(mutex_);
 
-  /// What this rank tells `asker`.
+  /// Returns this rank's answer to `asker`.
   Account account(int asker) const EXCLUDES(mutex_);
   /// The operation that waits, if it is on this stream, as all of this communicator's are. Any
   /// thread.
   std::optional<Hold> holding(int device, uint64_t stream) const EXCLUDES(mutex_);
 
-  /// This rank calls nothing any more and is about to leave: compares what it has called with what
-  /// both neighbours have, and leaves its account with them, so that whoever leaves last can
-  /// compare. Beside look(), once; takes as long as the neighbours' answers.
+  /// Compares this rank's calls with both neighbours' calls before it leaves, when it calls nothing
+  /// any more. Leaves its account with them, so that the last to leave can compare. Called once,
+  /// beside look(); takes as long as the neighbours' answers.
   std::optional<std::string> compare_before_leaving() EXCLUDES(mutex_);
   /// The last account of a neighbour. Any thread.
   void keep_farewell(Account account) EXCLUDES(mutex_);
@@ -118,7 +118,7 @@ class Watch {
     int seconds() const { return static_cast<int>(lasted() / std::chrono::seconds(1)); }
   };
 
-  // Its own rank's waits, and what it tells of them (watch.cc).
+  // This rank's waits, and the reports on them (watch.cc).
   executor::Report take_report(Time* earliest, Time* latest);
   static bool is_same_operation(const Wait& before, const Wait& wait);
   void keep_wait(Wait& wait) EXCLUDES(mutex_);

@@ -33,7 +33,7 @@ class Watchdog {
 
   /// For Watch::Hooks::silences.
   std::shared_ptr<Silences> silences() const { return silences_; }
-  /// What Watch::Hooks::find_holder wants.
+  /// Implements Watch::Hooks::find_holder.
   std::optional<Hold> find_holder(const Watch& held, int device, uint64_t stream) EXCLUDES(mutex_);
 
  private:
