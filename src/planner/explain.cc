@@ -6,7 +6,7 @@
 namespace niccolite::planner {
 namespace {
 
-/// What the alternatives are judged by.
+/// The chosen variant and the measures by which the alternatives are judged.
 struct Standard {
   Choice chosen;
   CtaPolicy policy;
@@ -48,7 +48,7 @@ Alternative judge(const Option& option, const Standard& standard) {
   return result;
 }
 
-/// What is chosen, then the others by their times, those without any at the end.
+/// Orders the chosen variant first, then the others by their times, and ineligible ones last.
 bool comes_first(const Alternative& a, const Alternative& b) {
   const auto rank = [](const Alternative& each) {
     return each.verdict == Verdict::Chosen ? 0 : each.verdict == Verdict::Ineligible ? 2 : 1;

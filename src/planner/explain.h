@@ -1,6 +1,5 @@
-// Why an operation is carried out as it is: each algorithm by each protocol, at its best, beside
-// the one that is chosen. Read from what choose() chooses from, so that it cannot say anything
-// else. Pure functions: any thread.
+// Explains a choice: each algorithm by each protocol, at its best, beside the chosen one. It reads
+// the same survey as choose(), so that the two always agree. Pure functions: any thread.
 #pragma once
 
 #include <string>
@@ -12,7 +11,7 @@ namespace niccolite::planner {
 
 enum class Verdict : uint8_t {
   Chosen,
-  Slower,      // than what is chosen
+  Slower,      // than the chosen one
   Wider,       // as fast as the model can tell, but of more channels
   Unmeasured,  // on such a machine: taken only where nothing measured is allowed
   Ineligible   // has no predicted time
@@ -25,17 +24,17 @@ struct Alternative {
   executor::Protocol protocol = executor::Protocol::Simple;
   Verdict verdict = Verdict::Ineligible;
   Choice best;         // the chosen one, or what would be taken if there were nothing else
-  std::string reason;  // a phrase about `verdict`: "takes 12.5 % longer"; empty of what is chosen
+  std::string reason;  // a phrase about `verdict`: "takes 12.5 % longer"; empty for the chosen one
 };
 
 struct Explanation {
   Choice chosen;
-  // What is chosen, then the others by their times, those without any at the end.
+  // The chosen variant, then the others by their times, and variants without a time last.
   std::vector<Alternative> alternatives;
 };
 
-/// Of an operation by itself: choose()'s arguments. In a group, operations may have fewer channels,
-/// or become one list (choose_for_list()). Errors: those of choose().
+/// Explains an operation by itself, with choose()'s arguments. In a group, an operation may have
+/// fewer channels, or become a part of a list (choose_for_list()). Errors: those of choose().
 Result<Explanation> explain(const Settings& settings, Collective collective, size_t bytes);
 
 }  // namespace niccolite::planner

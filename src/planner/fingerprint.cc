@@ -10,7 +10,8 @@
 namespace niccolite::planner {
 namespace {
 
-/// The same constants may come to other times where a compiler contracts operations.
+/// Hashes results of the cost model, because a compiler that contracts operations may give other
+/// times for the same constants.
 uint64_t hash_arithmetic() {
   constexpr Cost kAnyCost{.fixed = 2.963,
                           .step = 1.89,

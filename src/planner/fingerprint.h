@@ -1,7 +1,7 @@
-// Fingerprint: all that the planner's choices, and with them what ranks send each other, depend on
-// beside the settings: what was compiled, and the tunings that a user gave. Ranks whose
-// fingerprints differ would choose differently and wait for each other for ever; they are refused
-// when they meet. Thread safety: any thread.
+// Fingerprint: all inputs of the planner's choices besides the settings: the compiled sources and
+// the user's tunings. The choices decide which data ranks send each other. Ranks whose fingerprints
+// differ would choose differently and wait for each other for ever; they are refused when they
+// meet. Thread safety: any thread.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +16,10 @@ struct Fingerprint {
   friend bool operator==(const Fingerprint&, const Fingerprint&) = default;
 };
 
-/// Of this build.
+/// The fingerprint of this build.
 const Fingerprint& fingerprint();
 
-/// Of the files under src/ and tuning/ (cmake/source_id.cmake).
+/// A hash of the files under src/ and tuning/ (cmake/source_id.cmake).
 uint64_t source_id();
 
 }  // namespace niccolite::planner

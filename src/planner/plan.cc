@@ -44,10 +44,11 @@ Reduction make_reduction(const Operator& op, DataType type, int nranks, bool par
   return {.op = ReduceOp::Sum, .finish_scale = 1.0 / nranks};
 }
 
-// Of a program that uses more sizes than this in turn, some choices are made anew: microseconds.
+// A program that uses more sizes than this in turn makes some choices anew, which takes
+// microseconds.
 constexpr size_t kMostChoices = 1024;
 
-// In those of one connection, by Simple.
+// True if `bytes` fit into the slots of one connection by Simple.
 bool fits_in_slots(const Settings& settings, size_t bytes) {
   const executor::FifoShape& shape = settings.shapes[static_cast<size_t>(Protocol::Simple)];
   return bytes <= size_t{shape.channels} * shape.depth *
@@ -206,7 +207,7 @@ Result<Protocol> Planner::protocol_of_copy(size_t bytes, bool goes_direct) {
   return planner::protocol_of_copy(settings_of_message(goes_direct), like_others, bytes);
 }
 
-// What a call asks for itself comes before what a tuner plug-in says of all.
+// A call's own configuration takes precedence over a tuner plug-in, which decides for all calls.
 Result<Choice> Planner::chosen(Collective collective, size_t bytes, int most_channels,
                                bool goes_direct, const CallSettings* own) {
   const auto key = Chosen(collective, bytes, most_channels, goes_direct, own);

@@ -48,12 +48,13 @@ class Planner {
   /// when the user's selection leaves no variant.
   Result<Plan> collective(const Request& request, int most_channels = 0);
 
-  /// The same as an operation of a list (executor::Launch::is_list()); none if it is for none,
-  /// which is so on all ranks or on none.
+  /// Plans one collective as an operation of a batched launch (executor::Launch::is_list()). Empty
+  /// if the operation cannot be batched; all ranks agree on that.
   Result<std::optional<Plan>> listed(const Request& request);
 
-  /// The same of a list over buffers that all ranks reach (executor::Launch::list_access); none
-  /// where they do not, or by other settings.
+  /// Plans an operation of a batched launch over buffers that all ranks reach
+  /// (executor::Launch::list_access). Empty if ranks do not reach the buffers, or other settings
+  /// forbid it.
   Result<std::optional<Plan>> listed_directly(const Request& request);
 
   /// The protocol that both ends of a message choose. `goes_direct`: Message::goes_direct.
@@ -64,13 +65,13 @@ class Planner {
   double time_of_copy(size_t bytes, executor::Protocol protocol, bool goes_direct) const {
     return predict_copy(settings_of_message(goes_direct), protocol, bytes);
   }
-  /// How a message is cut up, of which both ends have to come to the same.
+  /// Returns the partition of a message. Both ends must get the same one.
   executor::Partition partition_of_message(size_t bytes, executor::Protocol protocol,
                                            bool goes_direct) const;
-  /// Messages that progress together, all of `protocol`. Layer by layer, in each of which there is
-  /// at most one for each peer and direction: the sends first, and a message to the own rank as a
-  /// send alone, whose work has both buffers. Those of one peer and direction take turns
-  /// (executor::Turn), and are as many as may.
+  /// Plans messages that progress together, all by `protocol`. They are given in layers, each with
+  /// at most one message for each peer and direction: the sends first, and a message to the own
+  /// rank as a send alone, whose work has both buffers. Messages of one peer and direction take
+  /// turns (executor::Turn).
   Result<Plan> messages(std::span<const std::vector<Message>> layers, executor::Protocol protocol);
 
   /// Asked instead of the cost model, about operations that tuner plug-ins decide. The same for the
@@ -97,7 +98,7 @@ class Planner {
   Result<Compiled> program(const Algorithm& algorithm, int root);
   Result<std::shared_ptr<const executor::Program>> message_program(
       std::span<const std::vector<Message>> layers, executor::Protocol protocol) const;
-  /// The same of a message to the own rank, which nobody else has to know.
+  /// Returns the partition of a message to the own rank, which no other rank must know.
   executor::Partition partition_of_copy(const Message& message, executor::Protocol protocol) const;
   executor::Cut cut(Collective collective, const Variant& variant) const;
   Result<Plan> plan_of(const Request& request, const Choice& choice);

@@ -20,7 +20,7 @@ bool are_slots(const schedule::Schedule& part, const Routes& routes) {
   return true;
 }
 
-/// What has been found, for all communicators of the process.
+/// A cache of routes for all communicators of the process.
 class Found {
  public:
   Result<Routes> find(const Algorithm& algorithm, int nranks, const Options& options) {
@@ -48,7 +48,7 @@ class Found {
 
 Result<Routes> find_routes(const Algorithm& algorithm, int nranks, Options options,
                            const schedule::Schedule& part) {
-  // What one part excludes, the whole does (lowering::routes_of()).
+  // A way that one part excludes is excluded for the whole schedule (lowering::routes_of()).
   if (are_slots(part, lowering::routes_of(part, options.machines))) return Routes();
   options.only_rank = options.root;
   const schedule::Schedule of_root = TRY(algorithm.build(nranks, options));

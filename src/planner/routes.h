@@ -7,12 +7,12 @@
 
 namespace niccolite::planner {
 
-/// Routes are of whole schedules, since both ends of every connection have to find the same. `part`
-/// is that of one rank; where it, or the root's, already says that all of its connections have
-/// slots, as those of rings do, nothing else is built. Else the whole schedule is, once for all
-/// ranks of the process: algorithms whose bytes go direct have few instructions, or few ranks.
-/// Errors: those of building the schedule.
-/// `options` are those that the part was built with.
+/// Returns the routes of the whole schedule, since both ends of every connection must find the
+/// same. `part` is the part of one rank, and `options` are the ones with which it was built. If
+/// this part or the root's already shows that all connections of `part` have slots, as in rings,
+/// nothing else is built. Otherwise the whole schedule is built, once for all ranks of the process:
+/// algorithms whose bytes go direct have few instructions, or few ranks. Errors: those of building
+/// the schedule.
 Result<lowering::Routes> find_routes(const algorithms::Algorithm& algorithm, int nranks,
                                      algorithms::Options options, const schedule::Schedule& part);
 

@@ -67,7 +67,7 @@ int chunk_parts_from_environment() {
   return static_cast<int>(parts);
 }
 
-/// Names joined by '|', or the older digit. What is unknown is told and skipped.
+/// Reads names joined by '|', or the older digit. Warns of an unknown name, and skips it.
 int policy_bits(const std::string& text) {
   if (text.empty()) return 0;
   if (text.size() == 1 && text[0] >= '0' && text[0] <= '2') return text[0] - '0';
@@ -144,8 +144,8 @@ void set_message_shapes(Settings& settings) {
   }
 }
 
-// Those of the tuning, within the channels and the memory that the user allows. A minimum above the
-// tuning's channels asks for more.
+// Takes the tuning's shapes, within the channels and the memory that the user allows. A minimum
+// above the tuning's channels raises the number of channels.
 void set_shapes(Settings& settings) {
   settings.shapes = slots_of(class_of(settings), settings.gpu, settings.nranks);
   for (executor::FifoShape& shape : settings.shapes)
@@ -289,7 +289,7 @@ Result<Settings> make_settings(gpu::Kind machine, int nranks, const Limits& limi
   settings.are_channels_named =
       larger(parameters::min_ctas(), parameters::min_nchannels(), 0) != 0 ||
       smaller(parameters::max_ctas(), parameters::max_nchannels(), 0) != 0;
-  static const int threads = threads_from_environment();  // told once what is not taken
+  static const int threads = threads_from_environment();  // warns once of a refused value
   settings.threads = threads;
   static const int parts = chunk_parts_from_environment();  // likewise
   settings.chunk_parts = parts;

@@ -1,6 +1,6 @@
-// Settings: what the planner may choose from, and the shapes of connections. Rank 0's settings hold
-// for all ranks of a communicator (they are exchanged at init), since all ranks must choose alike.
-// Who may use it: planner, comm.
+// Settings: the options among which the planner chooses, and the shapes of connections. Rank 0's
+// settings hold for all ranks of a communicator (they are exchanged at init), since all ranks must
+// choose alike. Who may use it: planner, comm.
 #pragma once
 
 #include <array>
@@ -20,7 +20,7 @@ namespace niccolite::planner {
 
 /// How many CTAs operations take from the user's computation (NCCL_CTA_POLICY_*).
 enum class CtaPolicy : uint8_t {
-  Default,     // what is fastest
+  Default,     // the fastest choice
   Efficiency,  // the fewest that lose little
   Zero         // none where copies need none; plain buffers always do, and then as Efficiency
 };
@@ -41,7 +41,7 @@ struct Settings {
   int64_t pull_block = -1;   // bytes of a block from which on reductions pull; -1: as measured
   int64_t slots_bytes = -1;  // of a connection and channel, Simple; -1: the machine's
   CtaPolicy policy = CtaPolicy::Default;
-  // What the environment says comes before what a single call asks for (call_settings.h).
+  // The environment takes precedence over a single call's configuration (call_settings.h).
   bool are_channels_named = false;  // the bounds of channels
   bool is_policy_named = false;
   bool reaches_users = true;    // every rank's kernels the buffers of all others' users
@@ -49,7 +49,7 @@ struct Settings {
   bool shares_host = false;     // some ranks are connected by host memory: set_shares_host()
   bool tears_lines = false;     // some link does: forbid_ll128()
   std::vector<int> machines{};  // that each rank is on, where the network connects some
-  /// Of ring algorithms, a pattern channel each; empty: one, in rank order.
+  /// Orders for ring algorithms, a pattern channel each; empty: one ring, in rank order.
   std::vector<std::vector<int>> rings{};
   bool is_invariant = false;  // only what reduces in one order (schedule/order.h) may be chosen
   bool is_tuned = false;      // rank 0 has a tuner plug-in, which is asked (tuner.h)
@@ -63,9 +63,9 @@ struct Settings {
   friend bool operator==(const Settings&, const Settings&) = default;
 };
 
-/// Of the protocol that has the most: the most CTAs of an operation.
+/// The channels of the protocol that has the most: the most CTAs of an operation.
 int most_channels(const Settings& settings);
-/// Of connections by `protocol`; 0: the machine has none.
+/// The channels of connections by `protocol`; 0: the machine has none.
 inline int most_channels(const Settings& settings, executor::Protocol protocol) {
   return static_cast<int>(settings.shapes[static_cast<size_t>(protocol)].channels);
 }
@@ -77,8 +77,8 @@ int usual_channels(const Settings& settings);
 /// How many machines the ranks are on.
 int machines_in(const Settings& settings);
 
-/// What all schedules for these ranks are built with: PAT has as many chunks in flight as any
-/// protocol's FIFOs have slots. Rank and root are the caller's to set.
+/// Returns the options for all schedules of these ranks: PAT has as many chunks in flight as any
+/// protocol's FIFOs have slots. The caller sets rank and root.
 algorithms::Options options_of(const Settings& settings);
 
 inline bool allows(const Settings& settings, const Algorithm& algorithm) {
@@ -90,12 +90,12 @@ inline bool allows(const Settings& settings, const Algorithm& algorithm) {
 /// NCCL_PROTO leaves a function no other protocol.
 Status forbid_ll128(Settings& settings);
 
-/// Ranks are on several machines, each on that of `machines` (empty: on one of its own): no variant
-/// uses LL128, whose lines are seen whole by who shares the memory. Where NCCL_PROTO leaves a
-/// function nothing else, it has Simple all the same.
+/// Sets that ranks are on several machines, each on its machine of `machines` (empty: each on its
+/// own). No variant uses LL128 then, because only ranks that share the memory see its lines whole.
+/// If NCCL_PROTO leaves a function nothing else, the function has Simple all the same.
 void span_machines(Settings& settings, std::vector<int> machines);
 
-/// What the ways between the ranks carry, whatever NCCL_PROTO says.
+/// Returns the protocols that the links between the ranks carry, whatever NCCL_PROTO says.
 ProtocolSet protocols_between_ranks(const Settings& settings);
 
 /// The orders that the machine graph has found for rings (topology/rings.h). One alone that is in
@@ -105,11 +105,11 @@ void set_rings(Settings& settings, std::vector<std::vector<int>> rings);
 
 /// The tag of messages' connections by `protocol`: their own where those have another shape.
 int message_tag(const Settings& settings, executor::Protocol protocol);
-/// Of the connections that `collective` uses.
+/// Returns the shape of the connections that `collective` uses.
 const executor::FifoShape& shape_of(const Settings& settings, Collective collective,
                                     executor::Protocol protocol);
 
-/// What a communicator's configuration (ncclConfig_t) asks for; 0: not set.
+/// The limits in a communicator's configuration (ncclConfig_t); 0: not set.
 struct Limits {
   int min_ctas = 0;
   int max_ctas = 0;
@@ -123,15 +123,15 @@ CtaPolicy policy_of(int bits, std::string_view origin);
 /// Operations have so many CTAs at most, whatever the user has asked for. Before set_reach().
 void bound_ctas(Settings& settings, int most);
 
-/// What the ranks know when they have met, and the shapes that suit it: those of the tuning for
-/// such ranks and `settings.gpu`. Of the settings and the tuning files alone, which are equal on
-/// all ranks, so that rank 0's settings come to the same everywhere.
+/// Sets facts that ranks know only when they have met, and the tuning's shapes for such ranks and
+/// `settings.gpu`. The result depends only on the settings and the tuning files, which are equal on
+/// all ranks, so that rank 0's settings give the same result everywhere.
 void set_reach(Settings& settings, bool reaches_users);
 /// Likewise.
 void set_shares_host(Settings& settings, bool shares_host);
 
-/// As they travel between ranks. What is read is within the bounds of what a rank can have, or
-/// the reader rejects it.
+/// The form in which settings travel between ranks. The reader rejects values that no rank can
+/// have.
 void write(Writer& writer, const Settings& settings);
 Settings read_settings(Reader& reader, gpu::Kind machine, int nranks);
 

@@ -7,10 +7,10 @@
 
 namespace niccolite::planner {
 
-/// Of an operation (NCCL_MAX_CTAS).
+/// The most channels of an operation (NCCL_MAX_CTAS).
 inline constexpr int kMostChannels = 64;
 
-/// Of connections, by protocol.
+/// Shapes of connections, by protocol.
 using Shapes = std::array<executor::FifoShape, executor::kProtocols>;
 
 }  // namespace niccolite::planner

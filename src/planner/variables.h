@@ -12,15 +12,15 @@ namespace niccolite::planner {
 
 struct Variable {
   std::string name;   // as the user knows it: "NCCL_ALGO", "config.maxCTAs"
-  std::string value;  // what it was set to
+  std::string value;  // its text as the user has set it
   friend bool operator==(const Variable&, const Variable&) = default;
 };
 
 inline constexpr size_t kMostVariables = 32;
 inline constexpr size_t kMostVariableName = 64;
-inline constexpr size_t kMostVariableValue = 128;  // what is longer is cut
+inline constexpr size_t kMostVariableValue = 128;  // longer values are cut
 
-/// Those that are set, in a fixed order.
+/// Returns the variables that are set, in a fixed order.
 std::vector<Variable> variables_of_choices(const Limits& limits);
 
 /// One line for each variable that is not the same on all ranks, by rank: 'NCCL_ALGO is "ring" on

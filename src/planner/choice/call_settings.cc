@@ -16,7 +16,7 @@
 namespace niccolite::planner {
 namespace {
 
-// NCCL's, of which this library has no counterpart: they are known, and mean nothing.
+// NCCL's algorithms that this library does not have. The names are known, and select nothing.
 constexpr std::string_view kForeignNames[] = {"collnet_direct_simple",
                                               "collnet_chain_simple",
                                               "nvls_simple",
@@ -39,7 +39,7 @@ constexpr std::string_view kForeignNames[] = {"collnet_direct_simple",
                                               "symk_tmast",
                                               "symk_tmastmc"};
 
-/// What a name means; none: no algorithm of any collective is called so.
+/// Returns the selection that a name means; none: no algorithm of any collective has this name.
 std::optional<Selection> named(Collective collective, std::string_view name) {
   if (name.empty()) return std::nullopt;
   Selection meant{};

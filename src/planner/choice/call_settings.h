@@ -20,14 +20,17 @@ namespace niccolite::planner {
 using Selection = std::array<AlgorithmSet, executor::kProtocols>;
 bool is_empty(const Selection& selection);
 
-/// The syntax of ncclCollConfig_t::algSelection, blanks dropped, case ignored:
-///   selection = all *( "," all )      any of them        all = factor *( "+" factor )   all of
-///   them factor    = [ "^" ] name          without "^" what the name means, with it all else
+/// The syntax of ncclCollConfig_t::algSelection; blanks are dropped, case is ignored:
+///   selection = all *( "," all )      union
+///   all = factor *( "+" factor )      intersection
+///   factor = [ "^" ] name             without "^" the selection that the name means, with it all
+///   else
 /// A name means every ALGORITHM_PROTOCOL that begins with it ("RING_LL" also RING_LL128), of NCCL's
-/// algorithms and of this library's; those of NCCL that this library has not mean nothing. A
-/// product with a name that is neither's, or with none, is empty. Source: reference c-api-2.32, §4.
+/// algorithms and of this library's. NCCL's algorithms that this library does not have mean
+/// nothing. An intersection with an unknown or empty name is empty. Source: reference c-api-2.32,
+/// §4.
 Selection parse_call_selection(Collective collective, std::string_view text);
-/// The same, remembered: calls say the same each time. Any thread.
+/// As parse_call_selection(), with a cache, because calls pass the same text each time. Any thread.
 Selection find_call_selection(Collective collective, const std::string& text);
 
 struct CallSettings {
@@ -51,12 +54,12 @@ uint16_t tag_of(const CallSettings& own);
 /// programs have few. Any thread.
 const CallSettings* intern(const CallSettings& own);
 
-/// What is chosen from for a call with such settings: `of` with its bounds of CTAs, none of which
-/// exceeds those of `of`, and its policy; not where rank 0's environment says otherwise.
+/// Returns the settings for a call with settings of its own: `of` with the call's policy and bounds
+/// of CTAs. The bounds do not exceed those of `of`, and rank 0's environment takes precedence.
 Settings narrowed(const Settings& of, const CallSettings& own);
 
-/// As choose(). Errors: InvalidArgument when `own` insists on a selection of which nothing can
-/// carry out the operation.
+/// Chooses as choose() does. Errors: InvalidArgument when `own` insists on a selection, and no
+/// variant of it can carry out the operation.
 Result<Choice> choose_by(const Settings& settings, const CallSettings& own, Collective collective,
                          size_t bytes, int most_channels = 0);
 

@@ -13,11 +13,11 @@ constexpr int kChannelCounts[] = {1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 20, 24, 28, 
 /// A warp moves lines of LL128 in rows (ll128_step.cuh), and what a row begun costs the model does
 /// not know: between counts that were measured (docs/tune.md) it may be 20 % off.
 constexpr int kLineChannelCounts[] = {1, 2, 3, 4, 6, 10, 16, 24, 48, 64};
-/// Likewise of LL, whose rounds are short: an all-gather of 768 KiB takes 7.2 us by 40, and 5.7 by
-/// 48 (docs/design/0080).
+/// LL: rounds are short, so the same is true of its counts. An all-gather of 768 KiB takes 7.2 us
+/// by 40 channels, and 5.7 by 48 (docs/design/0080).
 constexpr int kWordChannelCounts[] = {1, 2, 3, 4, 6, 8, 10, 12, 16, 24, 48, 64};
-/// The same of chunks in host memory, where two counts may be far apart in no order: an all-reduce
-/// of 1 MiB takes 55 us by 6, 62 by 8 and 54 by 12.
+/// Chunks in host memory: the times of two counts may differ in either direction. An all-reduce of
+/// 1 MiB takes 55 us by 6 channels, 62 by 8 and 54 by 12.
 constexpr int kHostChannelCounts[] = {1, 3, 6, 12, 24, 48, 64};
 std::span<const int> counts_of(const Settings& settings, Protocol protocol) {
   if (settings.shares_host && publishes_chunks(protocol)) return kHostChannelCounts;
@@ -63,7 +63,7 @@ int most_through_host(const Workload& work, std::span<const int> counts) {
 /// decides.
 std::optional<int> suitable_count(const Settings& settings, const Workload& work,
                                   std::span<const int> counts) {
-  // Uneven data have what they have over other links: threads move them there, too.
+  // On other links uneven blocks need no special count: threads move all data there.
   if (has_uneven_blocks(settings, work)) return most_of_uneven(work.collective, counts);
   if (is_long_way_through_host(settings, work)) return most_through_host(work, counts);
   return std::nullopt;

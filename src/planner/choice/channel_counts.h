@@ -14,13 +14,14 @@ namespace niccolite::planner {
 /// The channel counts that are worth a comparison, from the settings' fewest to their most for
 /// `protocol`, ascending; none where the machine has no such protocol.
 std::vector<int> channel_counts(const Settings& settings, executor::Protocol protocol);
-/// The same for one operation: those up to the count that suits its data, or that count alone.
+/// Returns the counts for one operation: those up to the count that suits its data, or this count
+/// alone.
 std::vector<int> channel_counts(const Settings& settings, executor::Protocol protocol,
                                 const Workload& work);
 
-/// Do so many data go from one GPU to one other through host memory that the model does not know
-/// what they take? What has left the processor's cache when the other GPU reads it comes late, and
-/// so does what waits for a slot.
+/// True if so many bytes go from one GPU to one other through host memory that the model does not
+/// know their time. Data that have left the processor's cache when the other GPU reads them come
+/// late, and delay the chunks that wait for their slots.
 bool is_long_way_through_host(const Settings& settings, const Workload& work);
 
 /// The channels of `choice`, which was made for the length of `request` alone, or more if its

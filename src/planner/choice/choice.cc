@@ -68,8 +68,8 @@ std::vector<Option> survey(const Settings& settings, Collective collective, size
                            Surveyed of) {
   const Workload work{.collective = collective, .nranks = settings.nranks, .bytes = bytes};
   std::vector<Option> options;
-  // Derived prices decide where nothing was measured, or nothing but what passes data from rank to
-  // rank: chains, of which the longest ever measured say little about longer ones.
+  // Derived prices decide if no direct variant was measured. Measured chains, which pass data from
+  // rank to rank, do not count: the longest measured chain says little about longer ones.
   bool has_direct = false;
   for (const Algorithm& algorithm : algorithms::of(collective))
     for (int p = 0; p < executor::kProtocols; ++p) {

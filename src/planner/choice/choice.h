@@ -15,21 +15,20 @@ struct Choice : Variant {
   double lost_in_slots = 0;  // microseconds more where buffers are not reached that should be
 };
 
-/// What there is of one algorithm and protocol: its forms by channels and chunks, or why there are
-/// none.
+/// One algorithm and protocol: its forms by channels and chunks, or the obstacle to its choice.
 struct Option {
   const Algorithm* algorithm = nullptr;
   executor::Protocol protocol = executor::Protocol::Simple;
-  std::string obstacle;         // a phrase; empty: it may be chosen
-  bool competes = false;        // with those that were measured (Price); without obstacle
+  std::string obstacle;   // a phrase; empty: it may be chosen
+  bool competes = false;  // competes with the measured variants (Price); false with an obstacle
   std::vector<Choice> choices;  // without obstacle: not empty in a survey of all
 };
 
 /// All forms of `variant`, by channel counts and chunk sizes, with their predicted times.
 std::vector<Choice> forms_of(const Settings& settings, const Workload& work, Variant variant);
 
-/// Of every algorithm that `collective` has, by every protocol. `of`: what does not decide anything
-/// has no choices, which saves their times.
+/// Surveys every algorithm of `collective` by every protocol. With WhatDecides, options that cannot
+/// decide have no choices, which saves the prediction of their times.
 enum class Surveyed : uint8_t { All, WhatDecides };
 std::vector<Option> survey(const Settings& settings, Collective collective, size_t bytes,
                            Surveyed of = Surveyed::All);
@@ -38,12 +37,12 @@ std::vector<Option> survey(const Settings& settings, Collective collective, size
 /// do not compete (Price) are among them only when there are no others.
 std::vector<Choice> candidates(const Settings& settings, Collective collective, size_t bytes);
 
-/// Of `options`: the same.
+/// Returns the candidates of an existing survey.
 std::vector<Choice> candidates(std::span<const Option> options);
 
-/// What choices among `nranks` ranks are compared by, microseconds: the time of one of at most
-/// kUsualCtas. Others have to be faster, those of twice as many by 5 %; between two ranks short
-/// ones by less.
+/// Returns the cost by which choices among `nranks` ranks are compared, in microseconds. A choice
+/// of at most kUsualCtas CTAs has its time. A choice with more CTAs is charged 5 % for twice as
+/// many, and less for short operations of two ranks.
 double length_of(const Choice& choice, int nranks);
 /// The length within which fewer CTAs decide: 1 % more than the least by default, and less of short
 /// operations of two ranks. `choices` is not empty.
@@ -51,12 +50,12 @@ double longest_acceptable(std::span<const Choice> choices, CtaPolicy policy, int
 /// The one to take, by what the policy makes of time and CTAs; `choices` is not empty.
 const Choice& pick(std::span<const Choice> choices, CtaPolicy policy, int nranks);
 
-/// pick() of the candidates, those of at most `most_channels` channels (0: of all), unless there
+/// Returns pick() of the candidates with at most `most_channels` channels (0: of all), unless there
 /// are none. For a PointToPoint, `bytes` is one message's, and both ends choose alike. Errors:
 /// InvalidUsage when NCCL_ALGO and NCCL_PROTO leave none.
 Result<Choice> choose(const Settings& settings, Collective collective, size_t bytes,
                       int most_channels = 0);
-/// The same of the survey of such an operation.
+/// Chooses from an existing survey of the operation.
 Result<Choice> choose(const Settings& settings, Collective collective, size_t bytes,
                       std::span<const Option> options, int most_channels = 0);
 

@@ -18,8 +18,8 @@ inline bool is_allowed(const Settings& settings, const Variant& variant) {
 /// Does NCCL_ALGO leave `collective` all that it has?
 bool allows_all(const Settings& settings, Collective collective);
 
-/// Of an operation of so many bytes for which nothing is eligible: which variables are to blame, if
-/// any are, and what there is.
+/// Returns the error for an operation of that many bytes without an eligible variant: it names the
+/// variables that exclude all variants, if there are any, and the existing variants.
 Status why_none(const Settings& settings, Collective collective, size_t bytes);
 
 }  // namespace niccolite::planner

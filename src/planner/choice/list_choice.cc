@@ -38,7 +38,8 @@ std::optional<executor::ListAccess> find_list_access(const Settings& settings,
       settings.nranks > static_cast<int>(executor::kMostRanksOfListAccess))
     return std::nullopt;
   if (settings.is_invariant && schedule::reduces(collective)) return std::nullopt;
-  // The connections are the one-shot all-reduce's; else a selection is about what is not selected.
+  // A list uses the connections of the one-shot all-reduce by LL. So it is allowed only if the
+  // user's selection excludes no algorithm, and LL is available.
   const auto kind = static_cast<size_t>(collective);
   if (!allows_all(settings, collective) || !settings.protocols[kind][size_t(Protocol::LL)] ||
       most_channels(settings, Protocol::LL) == 0)
@@ -90,7 +91,8 @@ bool pays_direct_list(const Settings& settings, Collective collective, size_t op
   const bool may_be_listed = choose_for_list(settings, collective, bytes / operations).has_value();
   if (!is_captured && may_be_listed)
     return bytes >= std::max(price.least_bytes, operations * price.least_bytes_of_live_operation);
-  // What is in no other list has a launch for as many as share channels (operations/batches.cc).
+  // Operations that no other list takes share a launch, as many as share channels
+  // (operations/batches.cc).
   const int most = std::min(most_channels(settings, Protocol::LL), usual_channels(settings));
   return bytes >= price.least_bytes || (!may_be_listed && operations > static_cast<size_t>(most));
 }
@@ -100,10 +102,11 @@ double predict_direct_list(const Settings& settings) {
 }
 
 double predict_in_direct_list(const Settings& settings, const Request& request) {
-  // Of a rank's link, one way: two H100, lists of 32 operations of 1 to 16 MiB. What scatters only
-  // loads from peers, what gathers only stores to them; else tiles' owners do both, and of a buffer
-  // the rank that all others read carries so much. (Of sums. Other reductions, and those of bytes,
-  // take up to half as long again, in a list and alone.)
+  // Rates of a rank's link, one way: two H100, lists of 32 operations of 1 to 16 MiB. An operation
+  // that scatters only loads from peers, one that gathers only stores to them. In all others the
+  // owners of tiles do both, and the busiest rank moves as much as the root that all others read.
+  // (The rates are for sums. Other reductions, and reductions of bytes, take up to half as long
+  // again, in a list and alone.)
   const auto bytes = static_cast<double>(request.bytes());
   const double others = settings.nranks - 1;
   const double whole = 2 * others / settings.nranks * bytes;

@@ -1,5 +1,5 @@
-// Small operations of a group together in one launch (executor::Launch::is_list()): which may be,
-// by what, and what that takes.
+// The choice for small operations of a group that share one launch, a batched launch
+// (executor::Launch::is_list()): which operations may be in it, by which variant, and their time.
 #pragma once
 
 #include <optional>
@@ -15,8 +15,8 @@ namespace niccolite::planner {
 std::optional<Choice> choose_for_list(const Settings& settings, Collective collective,
                                       size_t bytes);
 
-/// What the ranks do in an operation of a list over buffers that all ranks reach; none where they
-/// do not reach them, or by other settings.
+/// Returns the accesses of the ranks in an operation of a list over buffers that all ranks reach;
+/// none if ranks do not reach the buffers, or other settings forbid it.
 std::optional<executor::ListAccess> find_list_access(const Settings& settings,
                                                      Collective collective, int root);
 /// Is such a list of so many operations, of so many bytes together, faster than what else they

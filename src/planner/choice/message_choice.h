@@ -1,4 +1,4 @@
-// The choice for messages, of which both ends choose alike, and for those to the own rank.
+// The choice for messages, in which both ends must agree, and for messages to the own rank.
 #pragma once
 
 #include "planner/choice/choice.h"
@@ -7,8 +7,8 @@ namespace niccolite::planner {
 
 /// For a message whose protocol is settled.
 Choice choose_for_message(const Settings& settings, executor::Protocol protocol, size_t bytes);
-/// The same to the own rank. No link bounds that, but what a CTA copies: it has as many channels as
-/// its length pays for, of those that connections have, unless CTAs are to be saved.
+/// Chooses for a message to the own rank. No link limits it, but the copy rate of a CTA does. So
+/// its length decides how many of the connections' channels it gets, unless CTAs are to be saved.
 Choice choose_for_copy(const Settings& settings, executor::Protocol protocol, size_t bytes);
 /// Microseconds that such a copy takes beyond the shortest.
 double predict_copy(const Settings& settings, executor::Protocol protocol, size_t bytes);

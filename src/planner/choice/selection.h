@@ -15,20 +15,21 @@
 
 namespace niccolite::planner {
 
-/// A name that a list may have, in lower case, and the bits of what it stands for.
+/// A name that a list may contain, in lower case, and the bits that it stands for.
 struct Token {
   std::string name;
   uint32_t bits;
 };
 
 std::string lower(std::string_view text);
-/// What stands before, between and behind the separators; views into `text`.
+/// Returns the parts of the text between the separators; views into `text`.
 std::vector<std::string_view> split(std::string_view text, char separator);
 
-/// What NCCL_ALGO may name: every algorithm, each family's plain form alone, and a family's name
-/// for all its forms; the bits of those that `collective` has, by algorithms::index_of().
+/// Returns the names that NCCL_ALGO may contain: every algorithm, each family's plain form alone,
+/// and a family's name for all its forms. Bits stand for the algorithms of `collective`, by
+/// algorithms::index_of().
 std::vector<Token> algorithm_tokens(schedule::Collective collective);
-/// What NCCL_PROTO may name; bits by number.
+/// Returns the names that NCCL_PROTO may contain; bits by number.
 std::vector<Token> protocol_tokens();
 
 /// The bits of what `function` may use: of all tokens for an empty `text`.

@@ -16,15 +16,15 @@
 namespace niccolite::planner {
 namespace {
 
-/// Byte for byte: a plug-in may have written what is no number.
+/// Compares byte for byte, because a plug-in may have written a value that is no number.
 template <typename T>
 bool is_same(const T& before, const T& after) {
   const auto a = std::as_bytes(std::span(&before, 1)), b = std::as_bytes(std::span(&after, 1));
   return std::equal(a.begin(), a.end(), b.begin());
 }
 
-// Of one communicator: what a plug-in once answered holds for all ranks, whenever they ask, so that
-// nothing is forgotten; the cost model chooses what comes after so many.
+// The most remembered answers of one communicator. A plug-in's answer holds for all ranks, whenever
+// they ask, so none is forgotten; after this many the cost model chooses.
 constexpr size_t kMostAnswers = 1 << 16;
 
 template <int V>
@@ -262,7 +262,7 @@ bool has_table(const PluginLibrary& library) {
   return false;
 }
 
-// Once in a process: its own library, else that of the network plug-in.
+// Finds the library once per process: the tuner's own, or the library of the network plug-in.
 std::shared_ptr<PluginLibrary> find_library() {
   const std::string& name = parameters::tuner_plugin();
   if (PluginLibrary::is_none(name)) return nullptr;
@@ -290,7 +290,7 @@ const std::shared_ptr<PluginLibrary>& library() {
 
 bool Tuner::is_there() { return library() != nullptr; }
 
-// Of the first five functions of ncclFunc_t.
+// A plug-in decides about the first five functions of ncclFunc_t.
 bool Tuner::decides(Collective collective) {
   constexpr int kAllReduce = 4;
   return function_number(collective) <= kAllReduce;

@@ -33,7 +33,7 @@ class Tuner {
 
   virtual ~Tuner() = default;
 
-  /// What the operation is carried out by. The same for the same arguments. Errors: as
+  /// Returns the variant for the operation, always the same for the same arguments. Errors: as
   /// planner::choose().
   Result<Choice> choose(const Settings& settings, Collective collective, size_t bytes,
                         int most_channels);

@@ -1,6 +1,6 @@
-// What tuner plug-ins are shown, in NCCL's terms: which cell of its table of algorithms and
-// protocols an algorithm of this library stands in, the constants of its cost model, and how its
-// ranks lie (docs/plugins.md). Pure functions: any thread.
+// The view of tuner plug-ins, in NCCL's terms: the cell of NCCL's table of algorithms and protocols
+// for an algorithm of this library, the constants of NCCL's cost model, and the placement of the
+// ranks (docs/plugins.md). Pure functions: any thread.
 #pragma once
 
 #include <span>
@@ -15,13 +15,14 @@ struct Cell {
   int row = 0, column = 0;
   friend bool operator==(const Cell&, const Cell&) = default;
 };
-/// What reaches all ranks at once stands where NCCL has its multicast.
+/// Returns the cell of an algorithm. One that reaches all ranks at once has the cell of NCCL's
+/// multicast.
 Cell cell_of(const Algorithm& algorithm, executor::Protocol protocol);
 
 const char* name_of_row(int row);
 const char* name_of_column(int column);
 
-/// Of the cell's options: the cost model's favourite; null: it has none.
+/// Returns the cost model's favourite among the cell's options; null: the cell has none.
 const Choice* best_of(std::span<const Option> options, Cell cell);
 
 /// NCCL's defaults.

@@ -10,10 +10,10 @@
 //
 // A round is one pass over a chunk of each block, also if only a byte is left for it; with `fill`
 // more of them the last rank of a pipeline has its data. With `overlap` 1 the shorter of latency
-// and transfer hides behind the longer one, but for a third where they are equal; with 0 they add
-// up. `crowd` is for channels that hinder each other: those of fixed parts, the slowest of which
-// ends the operation (docs/design/0014). The time grows with the size, and is made of operations
-// that IEEE 754 rounds in one way, so that all ranks come to the same.
+// and transfer hides behind the longer one, except for a third where they are equal; with 0 they
+// add up. `crowd` is for channels that hinder each other: channels with fixed parts, the slowest of
+// which ends the operation (docs/design/0014). The time grows with the size. Its operations are
+// rounded in one way by IEEE 754, so that all ranks get the same time.
 #pragma once
 
 #include <cstddef>
@@ -43,9 +43,9 @@ struct CostLine {
   Cost cost;
 };
 
-/// What a class of machines does by one protocol, whatever the algorithm: derived prices are made
-/// of it (price.h). Rates are GB/s, and those of 0 limit nothing; a channel's are of all that it
-/// reads and writes, others of what is sent.
+/// The performance of a class of machines by one protocol, whatever the algorithm: derived prices
+/// are made of it (price.h). Rates are GB/s, and a rate of 0 limits nothing. A channel's rate
+/// counts all bytes that the channel reads and writes, other rates count sent bytes.
 struct Properties {
   // Microseconds:
   double fixed = 8;              // of an operation
@@ -68,7 +68,7 @@ struct Properties {
   double wire = 0;             // of a machine, all its rails together
   double engine = 0;           // that a rank reads and writes
   double machine_engine = 0;   // that all ranks of a machine do, where they share cores
-  double slot_copy = 30;       // of a channel, by what it moves, and whether slots are in it
+  double slot_copy = 30;       // of a channel: for copies and reductions, with slots or direct
   double slot_reduction = 30;
   double direct_copy = 60;
   double direct_reduction = 60;
@@ -81,7 +81,7 @@ struct Properties {
   double spread = 0;         // that a channel is faster by for each worker more than one
 };
 
-/// What has constants of its own.
+/// A class of machines with constants of its own.
 enum class MachineClass : uint8_t {
   Virtual,
   Cuda,
@@ -90,9 +90,9 @@ enum class MachineClass : uint8_t {
   // (settings.cc).
   CudaSlotsOfTwo,
   CudaSlots,
-  CudaHostMemory,  // GPUs some of which are connected by host memory
-  CudaSockets,     // GPUs some of which the network connects
-  Sockets,         // the same of virtual GPUs
+  CudaHostMemory,  // GPUs, some connected by host memory
+  CudaSockets,     // GPUs, some connected by the network
+  Sockets,         // virtual GPUs, some connected by the network
 };
 inline constexpr size_t kMachineClasses = 7;
 constexpr MachineClass class_of(gpu::Kind machine, bool reaches_users, int nranks) {

@@ -16,7 +16,7 @@ using executor::Protocol;
 /// Less than this a channel does not get.
 constexpr double kGrain = 16;
 
-// Of variants without a line, by nothing but being possible: they are taken only where no other is
+// The cost of variants without a line in the tuning. Such variants are taken only if no other is
 // allowed, and must then have some order.
 constexpr Cost kUnmeasured{8, 2, 0.02, 100, 100, 8, 1, 1, 0};
 
@@ -42,9 +42,9 @@ double time_of(gpu::Kind machine, const Cost& cost, int nranks, const Load& load
   return latency + transfer - cost.overlap * latency * transfer / (latency + transfer);
 }
 
-/// Of the blocks that reductions of `collective` had rather pull than read, as measured on H200
-/// (docs/design/0018). Two GPUs read from each other as fast as 16 CTAs can store, and what is
-/// pulled takes time to begin. More than four were not measured; reductions have few warps then.
+/// Returns the least block that reductions of `collective` pull instead of reading it, as measured
+/// on H200 (docs/design/0018). Two GPUs read from each other as fast as 16 CTAs can store, and a
+/// pull takes time to begin. More than four GPUs were not measured; reductions have few warps then.
 size_t least_pulled_block(Collective collective, int nranks) {
   constexpr size_t kNever = std::numeric_limits<size_t>::max();
   if (nranks < 3 || nranks > 4) return kNever;
@@ -83,8 +83,9 @@ size_t buffer_bytes(const Workload& work) {
 
 int most_direct_ranks(gpu::Kind machine) { return machine == gpu::Kind::Cuda ? 8 : 16; }
 
-/// The same of a collective. Those that only have direct algorithms beside PAT, which forwards what
-/// these send at once, gain from being connected for longer.
+/// Returns the most ranks that a collective connects with each other. Some collectives have no
+/// algorithms besides direct ones and PAT, which forwards data that direct ones send at once; they
+/// gain from direct connections up to more ranks.
 int most_direct_ranks(gpu::Kind machine, Collective collective) {
   constexpr int kMostOfAllToAll = 32;
   constexpr int kMostOfOneRoot = 256;
@@ -124,7 +125,7 @@ double predict(gpu::Kind machine, const Cost& cost, const Workload& work, const 
 }
 
 int most_parts(Protocol protocol) {
-  // Of LL and LL128 everything arrives by itself, and what a chunk costs is its round.
+  // With LL and LL128 every word or line arrives by itself, and a chunk's cost is its round.
   constexpr int kMostPublished = 4;
   return publishes_chunks(protocol) ? kMostPublished : 1;
 }

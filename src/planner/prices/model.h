@@ -25,7 +25,8 @@ struct Workload {
 /// Bytes of the larger buffer.
 size_t buffer_bytes(const Workload& work);
 
-/// The constants of a tuning. Without a line: those of a variant that nobody has measured.
+/// The constants that a tuning has for a variant, or the constants of a variant that nobody has
+/// measured.
 struct KnownCost {
   Cost cost;
   bool is_measured;
@@ -38,7 +39,7 @@ inline MachineClass class_of(const Settings& settings) {
   if (settings.shares_host && is_cuda) return MachineClass::CudaHostMemory;
   return class_of(settings.machine, settings.reaches_users, settings.nranks);
 }
-/// What holds for it.
+/// Returns the tuning for these settings.
 inline const Tuning& tuning_of(const Settings& settings) {
   return tuning_of(class_of(settings), settings.gpu);
 }
@@ -60,20 +61,20 @@ int most_direct_ranks(gpu::Kind machine);
 double predict(gpu::Kind machine, const Cost& cost, const Workload& work, const Variant& variant,
                size_t chunk_bytes);
 
-/// What fitted constants of `algorithm` are multiplied by: by its own word (Traits::load), or by
-/// its schedule on one machine.
+/// Returns the load by which fitted constants of `algorithm` are multiplied: its own statement
+/// (Traits::load), or the load of its schedule on one machine.
 algorithms::Load fitted_load_of(const Algorithm& algorithm, int nranks);
-/// Of a block of so many bytes: channels that get something.
+/// Returns the number of channels that get a part of a block of that many bytes.
 double channels_of(double block_bytes, const Variant& variant);
-/// What `bytes` of data are on a link.
+/// Returns the bytes on a link for `bytes` of data.
 double wire_bytes(executor::Protocol protocol, double bytes);
 /// The larger of two, without a corner where they are equal.
 double smooth_max(double a, double b);
 
 /// The most chunks that a slot's data may be cut into, a power of two.
 int most_parts(executor::Protocol protocol);
-/// Of smaller buffers chunks that are published are not cut, and not measured (docs/tune.md): they
-/// hardly fill slots. (An all-to-all of 2 MiB over two H200: 13.6 us in quarters, 11.6 whole.)
+/// In smaller buffers published chunks are not cut, and cut ones were not measured (docs/tune.md):
+/// they hardly fill slots. (An all-to-all of 2 MiB over two H200: 13.6 us in quarters, 11.6 whole.)
 inline constexpr size_t kLeastPublishedInParts = 8 << 20;
 
 /// Data of the largest chunk of `variant`, a multiple of 16 bytes.
@@ -83,8 +84,8 @@ size_t chunk_bytes(const Settings& settings, Collective collective, const Varian
 /// if they can; 0: they read what is exposed.
 uint32_t pull_bytes(const Settings& settings, const Workload& work);
 
-/// Predicted time of messages that progress together: of `ends` message ends of one rank, of which
-/// the busier direction moves `bytes`.
+/// Predicted time of messages that progress together: one rank has `ends` message ends, and the
+/// busier direction moves `bytes`.
 double predict_messages(const Settings& settings, executor::Protocol protocol, int ends,
                         size_t bytes);
 

@@ -16,8 +16,8 @@ namespace {
 using executor::Protocol;
 using lowering::Demand;
 
-// Of schedules that hold an instruction for each pair of ranks, larger ones take too long to look
-// at; those algorithms say what they ask for (Traits::load).
+// The most ranks for which schedules are analysed. Larger schedules with an instruction for each
+// pair of ranks take too long; their algorithms state the load themselves (Traits::load).
 constexpr int kMostAnalysed = 64;
 
 /// By the algorithm's own word, of ranks that are all alike. Of its hops so many are between
@@ -45,8 +45,9 @@ Demand say(const algorithms::Load& load, bool is_ring, double machines, double r
   return demand;
 }
 
-/// The same of what goes over machines as its word has it of ranks, with the parts of all ranks of
-/// a machine side by side, and is passed on to them there.
+/// Returns the demand of an algorithm that follows machines. Its stated load is about machines
+/// instead of ranks, with the parts of all ranks of a machine side by side; ranks then pass the
+/// parts on inside of the machine.
 Demand say_of_machines(const algorithms::Load& load, double machines, double ranks_of_machine) {
   Demand demand = say(load, /*is_ring=*/false, machines, /*ranks_of_machine=*/1);
   const double passed = machines * (ranks_of_machine - 1);  // blocks, to or from each neighbour
@@ -81,7 +82,8 @@ algorithms::Options options_of_price(const Settings& settings) {
   return options;
 }
 
-/// Of a rank that sends a message and gets one, which is put where it may be.
+/// Returns the demand of a rank that sends one message and gets one, directly to its buffer if
+/// possible.
 Demand demand_of_messages(bool is_direct) {
   Demand demand;
   demand.load = {.link = 1, .engine = 4, .machine_engine = 8, .machine_instructions = 4};
@@ -170,9 +172,9 @@ double time_of(const lowering::Moved& moved, const Properties& machine) {
          moved.direct_reductions / machine.direct_reduction;
 }
 
-/// The same where threads are shared out to workers: until each channel's slowest is done. One
-/// worker that sends and then reduces takes less than one that sends beside one that reduces, which
-/// has more to do.
+/// As time_of(), where workers share out the threads: the time until each channel's slowest worker
+/// is done. One worker that sends and then reduces takes less time than a sending worker beside a
+/// reducing one, which has more to do.
 double time_of_workers(const lowering::Work& work, const Properties& machine) {
   if (work.by_worker.empty()) return time_of(work.moved, machine);
   double result = 0, slowest = 0;
@@ -269,7 +271,7 @@ algorithms::Load fitted_load_of(const Algorithm& algorithm, int nranks) {
   if (algorithm.traits.load != nullptr) return algorithm.traits.load(nranks);
   Settings settings;
   settings.nranks = nranks;
-  // What a schedule asks for does not depend on it, but there is none without.
+  // The depth does not change the demand of a schedule, but a schedule needs some depth.
   for (executor::FifoShape& shape : settings.shapes) shape.depth = 4;
   const auto demand = demand_on(settings, algorithm, /*is_direct=*/false);
   return {.steps = static_cast<double>(demand->chain.hops()),

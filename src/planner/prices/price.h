@@ -26,7 +26,7 @@ namespace niccolite::planner {
 
 class Price {
  public:
-  /// Of `algorithm` among the ranks of `settings`, which has it for so many ranks.
+  /// The price of `algorithm` among the ranks of `settings`, for which the algorithm exists.
   static Price of(const Settings& settings, const Algorithm& algorithm,
                   executor::Protocol protocol);
   /// By constants of its own?
@@ -40,7 +40,8 @@ class Price {
   std::shared_ptr<const lowering::Demand> demand_;
 };
 
-/// What the access plan of `algorithm` by `protocol` asks for, among the ranks of `settings`.
+/// Returns the demand of the access plan of `algorithm` by `protocol`, among the ranks of
+/// `settings`.
 std::shared_ptr<const lowering::Demand> demand_of(const Settings& settings,
                                                   const Algorithm& algorithm,
                                                   executor::Protocol protocol);

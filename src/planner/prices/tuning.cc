@@ -62,7 +62,7 @@ constexpr CostField kCosts[] = {{"fixed_us", &Cost::fixed, 0, kMost},
                                 {"overlap", &Cost::overlap, 0, 1},
                                 {"crowd", &Cost::crowd, 0, kMost}};
 
-/// "a, b, c": of what has a name.
+/// Joins the names of a range: "a, b, c".
 template <typename Range, typename Name>
 std::string list(const Range& range, Name name) {
   std::string text;
@@ -89,7 +89,7 @@ Result<double> number(const Value& value, const std::string& path, double least,
   return value.number;
 }
 
-/// Of an object whose members are `names`: all of them, but those of `optional`.
+/// Checks that the members of an object are `names`: all of them, except for those in `optional`.
 Status expect_members(const Value& value, const std::string& path,
                       std::span<const std::string_view> names,
                       std::span<const std::string_view> optional = {}) {
@@ -180,7 +180,7 @@ Result<std::optional<Shapes>> read_slots(const Value& document, const std::strin
   return std::optional(shapes);
 }
 
-/// What the columns of costs are, each once, in the file's own order.
+/// Reads the columns of costs, each once, in the file's own order.
 Result<std::vector<const CostField*>> read_columns(const Value& value) {
   TRY(expect(value, "columns", Kind::Array));
   std::vector<const CostField*> columns;

@@ -19,10 +19,10 @@ class Tuning {
  public:
   MachineClass machine = MachineClass::Virtual;
   std::string gpu;     // how the names of the GPUs begin that it is for; empty: of all others
-  std::string about;   // what was measured, for people
+  std::string about;   // the measured machine, for people
   std::string origin;  // "built in" or a path, for people
   std::array<Properties, executor::kProtocols> properties{};  // by protocol
-  /// Of connections; `channels`: the most that pay. Nothing: the file does not say.
+  /// Shapes of connections; `channels` is the most that pay. Nothing: the file does not say.
   std::optional<Shapes> slots{};
   std::optional<Shapes> slots_of_two{};  // where two ranks have others
   const std::optional<Shapes>& slots_for(int nranks) const {
@@ -33,7 +33,7 @@ class Tuning {
   std::span<const CostLine> costs() const { return costs_; }
   /// Null: nobody has measured it.
   const Cost* find(const Algorithm& algorithm, executor::Protocol protocol) const;
-  /// Replaces what is known of the same algorithm and protocol.
+  /// Replaces the costs of the same algorithm and protocol.
   void set(const CostLine& line);
 
  private:
@@ -51,8 +51,8 @@ struct PropertyField {
   const char* name;
   double Properties::*field;
   double least, most;
-  /// What holds where a file lacks it, as those do that were written before there was such a field:
-  /// the value with which prices are what they were then. Nothing: every file has it.
+  /// The value for a file without this field, because it was written before the field existed:
+  /// prices are then as they were at that time. Nothing: every file has the field.
   std::optional<double> if_missing{};
 };
 struct CostField {
@@ -63,11 +63,11 @@ struct CostField {
 std::span<const PropertyField> property_fields();
 std::span<const CostField> cost_fields();
 
-/// Of a slot's memory.
+/// Bounds of a slot's memory.
 inline constexpr uint32_t kLeastSlotBytes = 512;
 inline constexpr uint32_t kMostSlotBytes = 64 << 20;
 
-/// What a file holds. Errors: InvalidArgument with `origin`, the line and the field.
+/// Reads a file's text. Errors: InvalidArgument with `origin`, the line and the field.
 Result<Tuning> parse_tuning(std::string_view text, const std::string& origin);
 
 }  // namespace niccolite::planner

@@ -20,8 +20,8 @@ namespace {
 
 constexpr std::streamoff kMostBytes = 1 << 20;  // a hundred times what every algorithm takes
 
-/// Of the tunings for which is_of_class() holds, and of a GPU whose name begins as `gpu` does, the
-/// one that names most of it; the end: there is none.
+/// Finds a tuning for which is_of_class() is true and whose GPU's name is a prefix of `gpu`: the
+/// one with the longest prefix; the end: there is none.
 template <typename Range, typename Predicate>
 auto find_best(const Range& tunings, std::string_view gpu, Predicate is_of_class) {
   const auto named = [](const auto& tuning) { return std::string_view(tuning.gpu); };
@@ -79,7 +79,7 @@ void add(Hash& hash, const Tuning& tuning) {
   }
 }
 
-/// What NICCOLITE_TUNING names.
+/// The tunings that NICCOLITE_TUNING names.
 struct Users {
   Tunings tunings;
   Status failure;

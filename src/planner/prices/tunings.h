@@ -1,6 +1,7 @@
 // Tunings: which tuning holds for a communicator. The files that NICCOLITE_TUNING names come first,
-// then those that were built in; of several for one class of machines, the one whose `gpu` says
-// most of the GPUs. Ranks must have the same: the id travels with the fingerprint.
+// then the built-in tunings. Among several tunings for one class of machines, the one with the
+// longest matching `gpu` is taken. Ranks must have the same tunings: the id travels with the
+// fingerprint.
 // Thread safety: any thread.
 #pragma once
 
@@ -23,7 +24,7 @@ struct BuiltInTuning {
 };
 std::span<const BuiltInTuning> built_in_tunings();
 
-/// Those of a user.
+/// A user's tunings.
 class Tunings {
  public:
   Tunings() = default;
@@ -34,7 +35,8 @@ class Tunings {
   /// For GPUs of this name (empty: they differ, or have none); null: there is none.
   const Tuning* find(MachineClass machine, std::string_view gpu) const;
   std::span<const Tuning> all() const { return tunings_; }
-  /// Of all that choices depend on, not of names and remarks; 0: of none.
+  /// A hash of all values on which choices depend, without names and remarks; 0: there are no
+  /// tunings.
   uint64_t id() const { return id_; }
 
  private:
@@ -48,10 +50,11 @@ class Tunings {
 Status check_tunings();
 /// Tunings::id() of this process's.
 uint64_t tunings_id();
-/// What holds, from now on: never destroyed. Where check_tunings() fails, the built-in one.
+/// Returns the tuning in force, which is never destroyed. If check_tunings() fails: the built-in
+/// one.
 const Tuning& tuning_of(MachineClass machine, std::string_view gpu);
-/// The shapes of connections that its file has, or where a user's file has none those that were
-/// built in.
+/// Returns the shapes of connections of the tuning's file. If a user's file has none: the built-in
+/// shapes.
 const Shapes& slots_of(MachineClass machine, std::string_view gpu, int nranks);
 
 }  // namespace niccolite::planner
