@@ -38,9 +38,9 @@ struct LoggedCall {
   bool is_captured() const { return number == 0; }
 };
 
-/// What an event of kind Called, or Planned, has of its call.
+/// Returns the call in an event of kind Called, or Planned.
 Call call_of(const observe::Event& event);
-/// The same of `call`, of kind Called; the rest of the event is not set.
+/// Returns an event of kind Called for `call`; the other fields of the event are not set.
 observe::Event event_of(const Call& call);
 
 /// How far a count of calls has come.
@@ -68,7 +68,7 @@ class CallLog {
   /// that is captured. By one thread at a time. The launch's number.
   uint64_t before_launch_on(std::optional<uint64_t> stream);
 
-  /// What happened to the communicator, these calls included.
+  /// The events of the communicator, these calls included.
   const std::shared_ptr<observe::Recorder>& recorder() const { return recorder_; }
 
   struct Content {
@@ -83,8 +83,8 @@ class CallLog {
   uint64_t count(Collective collective) const EXCLUDES(mutex_);
   /// The API function of the last call; null: none yet.
   const char* last_function() const EXCLUDES(mutex_);
-  /// The stream that all launches so far were on, live: their order is that of the stream. None:
-  /// there were several streams, a capture, or no launch.
+  /// The stream of all live launches so far, whose order is the stream's. None: there were several
+  /// streams, a capture, or no launch.
   std::optional<uint64_t> only_stream() const;
   /// A call of the host in which ranks wait for each other: one that all ranks but `excluded` make,
   /// or an operation's first, which waits for the processes of the ranks that it connects with.
@@ -135,7 +135,7 @@ class CallLog {
   };
   /// The one that has waited for longest.
   std::optional<BlockedCall> blocked_call() const EXCLUDES(mutex_);
-  /// Those that all ranks make so far, the one under way included.
+  /// Host calls that all ranks make, so far, with the present one.
   uint64_t host_calls() const EXCLUDES(mutex_);
   /// Was a call with this tag ever launched together with others?
   bool was_joined(uint16_t tag) const EXCLUDES(mutex_);
@@ -149,13 +149,13 @@ class CallLog {
 
   const std::shared_ptr<observe::Recorder> recorder_ = std::make_shared<observe::Recorder>();
   std::atomic<uint64_t> stream_{kNoStream};
-  // Of the launch under way; of the thread that launches:
+  // The present launch. Only the launching thread uses these:
   uint64_t launch_ = 0;
   uint64_t launched_at_ = 0;  // observe::ticks()
   std::optional<uint64_t> launched_on_;
   mutable std::mutex mutex_;
   uint64_t order_ GUARDED_BY(mutex_) = 0;  // of all calls so far
-  uint64_t live_ GUARDED_BY(mutex_) = 0;   // of those that have a number
+  uint64_t live_ GUARDED_BY(mutex_) = 0;   // calls that have a number
   const char* last_function_ GUARDED_BY(mutex_) = nullptr;
   Numbers collectives_ GUARDED_BY(mutex_);
   std::array<uint64_t, schedule::kCollectives> counts_ GUARDED_BY(mutex_){};

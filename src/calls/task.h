@@ -18,11 +18,11 @@ struct Call {
   planner::Request request;
   int peer = -1;         // of a message
   bool is_send = false;  // of a message
-  // Of a live message: planned for the receiver's own buffer, as both ends know it
+  // For a live message: it was planned for the receiver's own buffer, as both ends know
   // (operations/message_agreement.h).
   bool goes_direct = false;
-  // Of a collective with settings of its own (planner::tag_of()), which alone is told to other
-  // ranks; 0: it has none.
+  // For a collective with settings of its own: planner::tag_of(). Only this tag is told to other
+  // ranks. 0: it has no settings.
   uint16_t settings_tag = 0;
 
   bool is_message() const { return request.collective == Collective::PointToPoint; }

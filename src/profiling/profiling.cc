@@ -222,7 +222,8 @@ std::shared_ptr<Profiling::Flight> Profiling::flight_of(uint64_t launch) {
   return found == flights_.end() ? nullptr : found->second;
 }
 
-// What a graph has captured starts anew each time that it runs.
+// Starts the operations of a launch. Operations of a graph start anew each time that the graph
+// runs.
 void Profiling::begin_operations(Profiler& profiler, Flight& flight) const {
   if (flight.is_captured) {
     const ProfilerHandle group = profiler.start_group();

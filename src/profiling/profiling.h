@@ -29,7 +29,7 @@
 
 namespace niccolite::profiling {
 
-/// What a launch is carried out by, for those who ask.
+/// Describes how a launch is carried out, for profilers.
 struct LaunchForm {
   struct Work {
     const char* algorithm = "";  // as log lines have it; a constant
@@ -62,12 +62,12 @@ class Profiling final : public observe::Recorder::Listener {
   /// Before the first launch, on a real GPU: what its kernels tell; outlives close().
   Status read_marks(const observe::KernelMarks& marks);
 
-  /// Of the communicator's proxies, for whoever hears of their steps.
+  /// The profile of the communicator's proxies, for observers of their steps.
   const std::shared_ptr<ProxyProfile>& proxies() const { return proxies_; }
 
   /// Null once it is closed.
   std::shared_ptr<observe::Profiler> profiler() const EXCLUDES(mutex_);
-  /// The plug-in hears what has happened by now and nothing any more, and may end.
+  /// The plug-in hears all events so far and no later ones, and may end.
   void close() EXCLUDES(mutex_);
 
   /// A call that a group has taken in; its launch comes later, or never: see forget(). Ends the

@@ -40,8 +40,8 @@ class ProxyProfile {
   explicit ProxyProfile(std::shared_ptr<observe::Profiler> profiler)
       : profiler_(std::move(profiler)) {}
 
-  /// Asks for begin() of what has begun and was not told: when a step comes that is nobody's.
-  /// Before the first step; called without the lock.
+  /// `refresh` calls begin() for operations that have begun and were not told. It is called when a
+  /// step comes that belongs to no known operation. Before the first step; called without the lock.
   void refresh_by(std::function<void()> refresh) { refresh_ = std::move(refresh); }
 
   /// The operation has begun: its share's steps are the next ones. Steps of `operation` null are

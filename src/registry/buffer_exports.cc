@@ -13,7 +13,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kMostRefused = 4096;           // remembered; some are asked for again then
 constexpr size_t kMostUsedOnce = 4096;          // the same
-constexpr std::chrono::seconds kFirstPause{1};  // of what has been refused, until it is asked for
+constexpr std::chrono::seconds kFirstPause{1};  // before refused memory is asked for again
 constexpr std::chrono::seconds kLongestPause{64};
 
 /// Calls function(id, bytes) for each piece of memory that `of` is of.

@@ -6,12 +6,12 @@
 //   note_mapped(): table  <-- MapAnswer ------- where it lies there
 //   freed, deregistered   --- number ---------> BufferImports::unmap()
 //
-// What is exported is the whole allocation that a buffer lies in (of virtual memory management: all
-// mappings that the buffer reaches over, so that exports may overlap), and it is looked up at every
-// use: memory may be freed, and its addresses may come back as other memory's. Plain memory is
-// exported when it is used a second time: peers take a millisecond to map it, so that memory which
-// a program allocates anew for each call would only be in the way. It is kept mapped as long as the
-// device has room for it (kept_memory.h). Thread safety: any thread.
+// An export has the whole allocation in which a buffer lies (for virtual memory management: all
+// mappings that the buffer touches, so that exports may overlap). It is looked up at every use,
+// because memory may be freed and its addresses may come back as other memory. Plain memory is
+// exported at its second use: peers take a millisecond to map it, which would only delay a program
+// that allocates memory anew for each call. It is kept mapped as long as the device has room for it
+// (kept_memory.h). Thread safety: any thread.
 #pragma once
 
 #include <chrono>
@@ -45,7 +45,7 @@ class BufferExport {
   const uint64_t* shifts() const { return shifts_; }
   /// Has `rank`, of another process, mapped it?
   bool is_mapped_by(int rank) const { return bases_[static_cast<size_t>(rank)] != 0; }
-  /// Have all ranks of other processes, but those that have left?
+  /// True if all ranks of other processes have mapped it, except for ranks that have left.
   bool is_mapped_by_all() const { return !lacks_some_; }
   /// Is the range in one allocation, which is there as a whole or not at all, that is exported?
   bool is_allocation_of(const void* pointer, size_t bytes) const {
@@ -81,12 +81,12 @@ class BufferExports final : public Tended, public std::enable_shared_from_this<B
  public:
   /// How a peer comes to a buffer.
   enum class Reach : uint8_t { None, SameAddress, Mapping };
-  /// What the peers are told, of these kinds.
+  /// Kinds of messages to peers.
   enum class Message : uint8_t { Map, Unmap };
   struct Options {
     int device = 0;
     std::vector<Reach> reach;  // by rank; SameAddress for the own
-    /// Can the peer be told? Only queues what it is told.
+    /// Queues a message for the peer. False: the peer cannot be told.
     std::function<bool(int peer, Message message, std::span<const std::byte> bytes)> tell;
     /// The peer will answer nothing more.
     std::function<bool(int peer)> has_left;
@@ -106,8 +106,8 @@ class BufferExports final : public Tended, public std::enable_shared_from_this<B
   /// captured. Null: it is not to be had (yet).
   std::shared_ptr<const BufferExport> find(const void* pointer, size_t bytes, Use use,
                                            const Deadline& deadline) EXCLUDES(mutex_);
-  /// Of a range that find() gave nothing for: the number of the export that peers have been asked
-  /// for, or have since mapped; 0: there is none.
+  /// For a range for which find() returned nothing: the number of the export that peers have been
+  /// asked to map, or have since mapped; 0: there is none.
   uint64_t number_of(const void* pointer, size_t bytes) const EXCLUDES(mutex_);
   /// A peer's answer; after close() nothing.
   Status note_mapped(int peer, std::span<const std::byte> answer) EXCLUDES(mutex_);
@@ -140,7 +140,7 @@ class BufferExports final : public Tended, public std::enable_shared_from_this<B
   /// Nobody's answer is awaited any more.
   void settle(const Pointer& of) REQUIRES(mutex_);
   Status publish(BufferExport& of) REQUIRES(mutex_);
-  /// Awaits no answer of those who have left.
+  /// Stops waiting for answers of ranks that have left.
   void pass_over_left() REQUIRES(mutex_);
   void forget(const Pointer& of) REQUIRES(mutex_);
   /// Is it not to be asked for again yet?

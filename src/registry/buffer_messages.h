@@ -1,5 +1,5 @@
-// What ranks of different processes tell each other about buffers of their users: see
-// buffer_exports.h. Pure functions.
+// Messages between ranks of different processes about buffers of their users: see buffer_exports.h.
+// Pure functions.
 #pragma once
 
 #include <optional>
@@ -13,7 +13,7 @@
 
 namespace niccolite::registry {
 
-/// To whoever shall map a buffer's memory: what it is. Either `name` or `pieces`.
+/// Describes a buffer's memory to a process that shall map it, by either `name` or `pieces`.
 struct MapRequest {
   static constexpr uint32_t kMostPieces = 2048;
 
@@ -26,7 +26,7 @@ struct MapRequest {
 
   Bytes encode() const;
   static Result<MapRequest> decode(std::span<const std::byte> bytes, std::string_view origin);
-  /// Of one whose rest may be wrong: who asks can be answered.
+  /// Returns the number of a request whose other fields may be wrong, so that it can be answered.
   static Result<uint64_t> number_in(std::span<const std::byte> bytes, std::string_view origin);
 };
 
@@ -39,7 +39,7 @@ struct MapAnswer {
   static Result<MapAnswer> decode(std::span<const std::byte> bytes, std::string_view origin);
 };
 
-/// Of an export that has ended: its number.
+/// Encodes the number of an export that has ended.
 Bytes encode_unmap(uint64_t number);
 Result<uint64_t> decode_unmap(std::span<const std::byte> bytes, std::string_view origin);
 

@@ -86,8 +86,8 @@ void Housekeeper::serve() {
   }
 }
 
-// What is taken out is entered again by its next tend(), which may come while it is swept: then it
-// is there already.
+// Takes all objects out of the list and sweeps them. An object's next tend() enters it again,
+// perhaps during the sweep: then it is in the list already.
 std::chrono::milliseconds Housekeeper::sweep_all(std::unique_lock<std::mutex>& lock) {
   round_.fetch_add(1, std::memory_order_relaxed);  // see round()
   std::chrono::milliseconds next = Tended::kUsualInterval;

@@ -3,8 +3,8 @@
 // table: nothing is mapped or kept alive by it.
 //
 // Memory may be freed before its registration ends, and its addresses may come back as other
-// memory. So a registration holds the identity of what it was made for (gpu::PointerInfo::id), and
-// means nothing for anything else. Thread safety: any thread.
+// memory. So a registration holds the identity of its memory (gpu::PointerInfo::id), and means
+// nothing for other memory. Thread safety: any thread.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ class Registrations {
  public:
   explicit Registrations(gpu::Machine& machine) : machine_(machine) {}
 
-  /// What a registration is called; never used again in this process. Null for none.
+  /// Names a registration; never used again in this process. Null for none.
   using Handle = void*;
 
   /// Registers the pages of the range, or counts the registration that holds them already. Null for

@@ -41,7 +41,8 @@ class ShiftTables {
   const size_t nranks_;
   transport::Share memory_;
   std::vector<transport::Span> pages_;
-  std::deque<std::byte*> free_;  // the next is the first: what was given back last comes last
+  // the first is the next to be used; a returned table goes to the end
+  std::deque<std::byte*> free_;
 };
 
 }  // namespace niccolite::registry

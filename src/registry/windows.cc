@@ -70,7 +70,7 @@ Result<Windows::Handle> Windows::Records::add(const WindowRecord& record) {
 }
 
 void Windows::Records::remove(Handle handle) {
-  // What was taken is at the front: forget it there once it is as much as what is left.
+  // The front holds places that were taken. They are erased once they are half of the list.
   if (next_ > free_.size() / 2) {
     free_.erase(free_.begin(), free_.begin() + static_cast<std::ptrdiff_t>(next_));
     next_ = 0;
@@ -111,7 +111,7 @@ Result<Windows::Handle> Windows::add(void* user, size_t bytes, int flags) {
                                  .device = device_};
   Result<std::shared_ptr<FlatRange>> range =
       FlatRange::obtain(machine_, source, Deadline::after(kMapTime));
-  // Also that all have what they need of each other.
+  // All ranks also agree that each has mapped the others' memory.
   const std::vector<uint64_t> bases = TRY(agree(range.is_ok() ? Status() : range.status().copy(),
                                                 range.is_ok() ? range.value()->data() : nullptr));
   had_any_ = true;
@@ -124,7 +124,7 @@ Result<Windows::Handle> Windows::add(void* user, size_t bytes, int flags) {
   return enter(std::move(window), layout, bases);
 }
 
-// This rank's part; what is wrong with it is told to all ranks, who are waiting for it.
+// Returns this rank's part. An error in it is told to all ranks, who are waiting for it.
 Windows::Contribution Windows::contribute(void* user, size_t bytes, int flags) {
   Contribution mine;
   mine.part.number = added_;
@@ -313,8 +313,9 @@ std::shared_ptr<const Window> Windows::containing(const void* pointer, size_t by
   return best;
 }
 
-// Those with the nearest beginning before it are looked at: one further away that reaches over them
-// is not found, and its data go through slots.
+// Returns the peer offsets of the range. Only windows with the nearest beginning before it are
+// looked at. A window that begins further away and contains the range is not found, and the range's
+// data then go through slots.
 const uint64_t* Windows::shifts_of(const void* pointer, size_t bytes) const {
   std::lock_guard lock(mutex_);
   const auto after = by_begin_.upper_bound(pointer);

@@ -41,7 +41,7 @@ class Window {
   std::byte* copy_of(int peer) const { return copies_[static_cast<size_t>(peer)]; }
   /// Do `bytes` at `pointer` lie in the user's range?
   bool holds(const void* pointer, size_t bytes) const;
-  /// Of a range of the user's in the window.
+  /// Returns the offset of a user's pointer in the window.
   size_t offset_of(const void* pointer) const {
     return static_cast<size_t>(static_cast<const std::byte*>(pointer) - user_);
   }
@@ -64,7 +64,7 @@ class Window {
 
 class Windows {
  public:
-  /// What names a window to users: the device address of its record.
+  /// The name of a window for users: the device address of its record.
   using Handle = const void*;
 
   /// `member` is null for one rank; it and `machine` outlive the windows.
@@ -97,8 +97,8 @@ class Windows {
   static std::shared_ptr<const Window> find_in_process(Handle handle);
 
  private:
-  /// Records of live windows, in device memory. A place is used again only when all others have
-  /// been: kernels may keep what they have read of a record.
+  /// Records of live windows, in device memory. A free place is used again only after all others,
+  /// because kernels may keep values that they have read from a record.
   class Records {
    public:
     Records(gpu::Machine& machine, int device)

@@ -138,8 +138,8 @@ class Completion {
     }
   }
 
-  // Those that the description lacks: known by their names, as networks know them, and with a
-  // number that no other has.
+  // Returns the devices that the description lacks, with numbers that no other device has. Networks
+  // know devices by name, so the name decides.
   std::vector<Net> lacking(const std::vector<Net>& nets) {
     std::vector<Net> result;
     for (Net net : nets) {
@@ -203,7 +203,7 @@ Status merge(Description& whole, const Description& other) {
       merge_nets(same->nets, cpu.nets);
       continue;
     }
-    // Behind those of its host with smaller numbers; a new host's last.
+    // The node comes after nodes of its host with smaller numbers; a new host comes last.
     auto at = whole.cpus.end();
     for (auto known = whole.cpus.begin(); known != whole.cpus.end(); ++known)
       if (known->host == cpu.host) {

@@ -1,12 +1,12 @@
-// Description: what a machine is made of, as a tree: NUMA nodes, PCI devices below them, GPUs and
-// network devices at the leaves. The form of NCCL's topology files (xml.h), of what detect() finds,
-// and of what ranks tell each other; graph.h makes paths of it.
+// Description: the parts of a machine as a tree: NUMA nodes, PCI devices below them, GPUs and
+// network devices at the leaves. NCCL's topology files (xml.h), detect() and the messages between
+// ranks have this form; graph.h makes paths of it.
 //
 //   Description ─ Cpu (a NUMA node) ─┬─ Pci (a switch) ─┬─ Pci ─ Gpu
 //                                    │                  └─ Pci ─ Net ...
 //                                    └─ Net (without a PCI device)
 //
-// Of several machines it holds the NUMA nodes of all, told apart by their host.
+// A description of several machines holds the NUMA nodes of all, told apart by their host.
 #pragma once
 
 #include <cstdint>
@@ -52,7 +52,7 @@ struct Pci {
   std::string bus_id{};  // "0000:1b:00.0"
   std::string device_class{};
   std::string vendor{}, device{}, subsystem_vendor{}, subsystem_device{};
-  std::string link_speed{};  // of a lane, to what is above: "16.0 GT/s PCIe"
+  std::string link_speed{};  // of a lane of the link upwards: "16.0 GT/s PCIe"
   int link_width = 0;        // lanes
   std::optional<Gpu> gpu{};
   std::vector<Net> nets{};
@@ -79,15 +79,15 @@ struct Description {
 template <typename Tree, typename Visit>
 void for_each_gpu(Tree& description, Visit visit);
 
-/// Puts what `other` describes into `whole`: what is there already is completed. The order in which
-/// ranks are merged does not matter but for the order of hosts. InvalidUsage when two descriptions
-/// of one device contradict each other.
+/// Merges `other` into `whole`, and completes devices that are there already. The order in which
+/// ranks are merged changes only the order of hosts. InvalidUsage when two descriptions of one
+/// device contradict each other.
 Status merge(Description& whole, const Description& other);
 
-/// Adds what `found` describes of one of the hosts of `description` and that lacks: devices below
-/// the nearest of those above them that it has, else below their NUMA node; GPUs and network
-/// devices at the PCI devices that they are, and what is not known of them. What it has stays as it
-/// is and where it is.
+/// Adds the parts of `found` that one of the hosts of `description` lacks. A device goes below the
+/// nearest of its ancestors that the description has, or else below its NUMA node. GPUs and network
+/// devices go to their PCI devices, and get missing attributes. Existing parts stay unchanged and
+/// in their place.
 void complete(Description& description, const Description& found);
 
 /// Removes PCI devices below which there is neither a GPU of a rank nor a network device.

@@ -1,6 +1,6 @@
-// What this machine is made of, as far as one rank is concerned: its GPU with all PCI switches
-// above it, its NUMA node, its NVLinks (NVML, opened at run time), and the network devices that
-// carry data. Read from /sys and /proc, as the system's other tools do.
+// Detects the part of this machine that concerns one rank: its GPU with all PCI switches above it,
+// its NUMA node, its NVLinks (NVML, opened at run time), and the network devices that carry data.
+// Reads /sys and /proc, as the system's other tools do.
 #pragma once
 
 #include <functional>
@@ -39,14 +39,15 @@ Description detect(const std::string& root, const std::string& host, const RankG
 /// know one of them.
 PathType pci_distance(const std::string& root, const std::string& bus_id, const std::string& other);
 
-/// The rank's part of a description that a file gives (NCCL_TOPO_FILE, whose name is `origin`): the
-/// CPUs of one host, with the rank at its GPU. Of the hosts in a dump of several it is the one that
-/// is called `host`, else the first with that GPU.
+/// Reduces a file's description to the rank's part (NCCL_TOPO_FILE, whose name is `origin`): the
+/// CPUs of one host, with the rank at its GPU. In a dump of several hosts it is the host with the
+/// name `host`, or else the first with that GPU.
 ///
-/// A GPU is the PCI device of its bus id. Files of cloud vendors tell switches, and of GPUs at most
-/// that there are such devices: as with NCCL, what detect() has `found` completes a file.
-/// A virtual GPU, which has a bus id of its own making, is that of its bus id, else of its number,
-/// and a file of another machine tells all. InvalidUsage when there is none: which there are.
+/// A GPU is found at the PCI device of its bus id. Files of cloud vendors describe switches, and at
+/// most the existence of GPUs; as with NCCL, the description `found` of detect() completes a file.
+/// A virtual GPU has an invented bus id: it is found by this id, or else by its number, and a file
+/// of another machine is complete by itself. InvalidUsage when there is no such GPU, with the GPUs
+/// that there are.
 Status place_rank(Description& description, const Description& found, const std::string& host,
                   const RankGpu& gpu, const std::string& origin);
 

@@ -86,7 +86,8 @@ void draw(std::string& svg, const Box& box, std::map<std::string, const Box*>& g
   for (const Box& inner : box.inside) draw(svg, inner, gpus);
 }
 
-// Those of one machine: lines from GPU to GPU, and a bar under all that a switch joins.
+// Draws the NVLinks of one machine: lines from GPU to GPU, and a bar under GPUs that a switch
+// joins.
 void draw_nvlinks(std::string& svg, const Box& machine, const std::vector<const Cpu*>& cpus,
                   const std::map<std::string, const Box*>& gpus) {
   const int bar = machine.y + machine.height - kGap - 4;

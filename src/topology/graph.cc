@@ -37,7 +37,7 @@ double socket_bandwidth(const Cpu& cpu) {
   return kLocal;
 }
 
-// Lanes times their rate; what is unknown counts as 16 lanes of 8 GT/s.
+// Lanes times their rate; an unknown link counts as 16 lanes of 8 GT/s.
 double bus_bandwidth(const Pci& pci) {
   constexpr int kLanes = 16;
   const double rate = std::strtod(pci.link_speed.c_str(), nullptr);  // "16.0 GT/s PCIe"

@@ -53,7 +53,7 @@ struct Path {
 
 class Graph {
  public:
-  /// InvalidUsage when NVLinks lead to GPUs of which nothing is known.
+  /// InvalidUsage when NVLinks lead to unknown GPUs.
   static Result<Graph> make(Description description);
   Graph(Graph&&) = default;
 
@@ -61,7 +61,7 @@ class Graph {
   const std::vector<Node>& nodes() const { return nodes_; }
   int hosts() const { return hosts_; }
 
-  /// Nodes of GPUs, ascending by rank; then those of no rank, in the order of the tree.
+  /// Nodes of GPUs: with a rank, ascending by rank; then without a rank, in the order of the tree.
   const std::vector<int>& gpus() const { return gpus_; }
   /// Nodes of network devices: by host, then by device number.
   const std::vector<int>& nets() const { return nets_; }

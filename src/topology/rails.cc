@@ -10,7 +10,8 @@ int rank_at(const Graph& graph, int node) {
 }
 int host_at(const Graph& graph, int node) { return graph.nodes()[static_cast<size_t>(node)].host; }
 
-// Of the GPU's host: those of the best type and bandwidth, ascending by device.
+// Returns the network devices of the GPU's host with the best path type and bandwidth, ascending by
+// device.
 std::vector<int> nearest_nets(const Graph& graph, int gpu) {
   const auto key = [&](int net) {
     const Path& path = graph.path(gpu, net);

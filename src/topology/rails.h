@@ -7,9 +7,9 @@
 
 namespace niccolite::topology {
 
-/// By rank, from 0 to the largest: the node of the network device that carries its data, -1 for
-/// none. Of those that are nearest to its GPU; GPUs that have the same nearest ones share them
-/// evenly.
+/// Returns by rank, from 0 to the largest, the node of the network device that carries its data;
+/// -1: none. It is one of the devices nearest to the rank's GPU. GPUs with the same nearest devices
+/// share them evenly.
 std::vector<int> rails(const Graph& graph);
 
 }  // namespace niccolite::topology

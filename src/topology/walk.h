@@ -24,8 +24,8 @@ class Walks {
     bool is_closed = false;  // the hop from the last to the first counts, too
     int step = 1;            // among equally near ones the next upwards (1) or downwards (-1)
   };
-  /// All places in an order whose worst hop is the best that there is: found by search, which is
-  /// bounded; past the bound, each is the nearest of those that are left.
+  /// Returns an order of all places whose worst hop is the best possible. The search is bounded;
+  /// past the bound, the next place is always the nearest one left.
   std::vector<int> find(const Ends& ends) const;
   /// Do all hops of `order`, closed, go over direct NVLinks that no walk has taken?
   bool is_free(std::span<const int> order) const;
