@@ -1,4 +1,4 @@
-// What every function of vcuda passes through: it finds the virtual GPUs, stops exceptions, and
+// The common part of every function of vcuda: it finds the virtual GPUs, stops exceptions, and
 // keeps the calling thread's last error.
 #pragma once
 

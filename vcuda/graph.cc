@@ -30,7 +30,7 @@ ReferenceTable& references() {
   return *table;
 }
 
-// What runs when nobody holds the object any more: its handle ends, then the user's destructor is
+// Runs when nobody holds the object any more: the handle ends, then the user's destructor is
 // called.
 struct Destruction {
   void* handle;

@@ -22,7 +22,7 @@ using vcuda::Runtime;
 
 namespace {
 
-// What a cudaIpcMemHandle_t holds.
+// The content of a cudaIpcMemHandle_t.
 struct IpcHandle {
   uint64_t magic;
   RemoteName name;

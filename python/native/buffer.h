@@ -38,7 +38,7 @@ class Buffer {
   /// can be: it is registered until the Buffer dies, unless it lies in one of `in_flight`, which
   /// live longer.
   void place_on(int device, std::span<const Buffer> in_flight = {});
-  /// Is all its memory that of `other`, too?
+  /// True if all its memory is also memory of `other`.
   bool is_within(const Buffer& other) const;
 
  private:
@@ -58,7 +58,7 @@ class Buffer {
   size_t count_ = 0;
   ncclDataType_t type_ = ncclInt8;
   int device_ = kHost;  // what the object says; place_on() finds out for memory of virtual GPUs
-  DeviceMemory* in_use_ = nullptr;  // that of object_
+  DeviceMemory* in_use_ = nullptr;  // if object_ is a DeviceMemory
   bool is_registered_ = false;
 };
 

@@ -11,7 +11,7 @@
 namespace niccolite::python {
 namespace {
 
-// The driver's interface, of which the toolkit's header is not needed: cuda.h 13.0.
+// The driver's interface of cuda.h 13.0, without the toolkit's header.
 using Result = int;
 using Context = void*;
 constexpr Result kSuccess = 0;

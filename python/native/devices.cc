@@ -25,7 +25,7 @@ std::unique_ptr<Devices> choose() {
   const bool is_automatic = wanted.empty();
   if (is_automatic && !is_virtual_driver_loaded()) {
     auto cuda = open_cuda_devices(&why_not);
-    // The CUDA driver may have been that of virtual GPUs, which brings theirs.
+    // The CUDA driver may have been the virtual GPUs' libcuda.so.1, which brings their devices.
     if (cuda != nullptr && !is_virtual_driver_loaded()) return cuda;
   }
   if (wanted == "cuda") {

@@ -25,9 +25,9 @@ class Devices {
   virtual ~Devices() = default;
   virtual bool is_virtual() const = 0;
   virtual int count() = 0;
-  /// Of the calling thread.
+  /// The current device of the calling thread.
   virtual int current() = 0;
-  /// The same, or kNone where the thread has not chosen one and CUDA has not for it.
+  /// As current(), or kNone if neither the thread nor CUDA has chosen a device for the thread.
   virtual int chosen() { return current(); }
   static constexpr int kNone = -1;
   virtual void set_current(int device) = 0;

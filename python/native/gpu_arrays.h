@@ -18,8 +18,8 @@ struct GpuArray {
   int device;  // ordinal of the GPU; -1: the host's memory
 };
 
-/// What `object` shows if it is a torch.Tensor or a cupy.ndarray, in row-major order, of a type
-/// that can be communicated; resolve() knows what to say of others. The GIL must be held.
+/// Reads a torch.Tensor or a cupy.ndarray, in row-major order, of a type that can be communicated.
+/// For other objects resolve() finds the memory or the error. The GIL must be held.
 std::optional<GpuArray> read_gpu_array(nanobind::handle object);
 
 }  // namespace niccolite::python

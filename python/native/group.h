@@ -20,8 +20,8 @@ class Group {
 
   bool is_open() const { return depth_ > 0; }
   void start();
-  /// Carries the calls out, at the end of the outermost group, and waits for those that shall be
-  /// finished.
+  /// Carries out the calls, at the end of the outermost group, and waits for the calls whose
+  /// results the program needs at once.
   void end();
   /// Ends the group; at the end of the outermost one nothing is carried out. Returns the estimate
   /// in microseconds.

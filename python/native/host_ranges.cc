@@ -54,7 +54,8 @@ void HostRanges::release(void* data, size_t bytes) {
   release_segments(begin, begin + bytes);
 }
 
-// Those that acquire() found or made: since then none of them ended, and no other began among them.
+// Releases the segments that acquire() found or made: since then none of them has ended, and no
+// other has begun among them.
 void HostRanges::release_segments(uintptr_t begin, uintptr_t end) {
   auto segment = segments_.upper_bound(begin);
   if (segment != segments_.begin() && std::prev(segment)->second.end > begin) --segment;

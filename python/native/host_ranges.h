@@ -1,7 +1,7 @@
-// HostRanges: memory of the host that virtual GPUs are reaching in place. The library wants to know
-// such memory (cudaHostRegister), once, and without overlaps; calls that are in flight at the same
-// time may use overlapping parts of one array: what is not known yet becomes a new segment. Each
-// segment counts its users, and goes with the last.
+// HostRanges: memory of the host that virtual GPUs use in place. The library must know such memory
+// (cudaHostRegister), once, and without overlaps. But calls that are in flight at the same time may
+// use overlapping parts of one array: so an unknown part becomes a new segment. Each segment counts
+// its users, and goes with the last.
 // Thread safety: any thread, with or without the GIL.
 #pragma once
 

@@ -25,7 +25,7 @@ class InFlight {
   void keep(std::array<Buffer, 2>& buffers, Stream stream, bool may_mark);
   /// Keeps one of a call that failed or was interrupted: its operation may be queued, and go on.
   void keep_cut_off(Buffer buffer) { cut_off_.push_back(std::move(buffer)); }
-  /// Those that stay at least until the next operation is kept.
+  /// Buffers that stay at least until the next operation is kept.
   std::span<const Buffer> newest() const { return open_; }
   /// Everything is done, or will never be.
   void clear();

@@ -15,7 +15,7 @@
 
 namespace niccolite::python {
 
-// What the handler touches: set before the handler is.
+// The handler's data, set before the handler.
 static sem_t wake_up;
 static struct sigaction python_handler;
 

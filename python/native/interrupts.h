@@ -33,8 +33,8 @@ class InterruptibleWait {
 /// thread may be waiting for it does so first; so that thread neither asks about a handle that the
 /// library has forgotten, nor takes work that was cut short for finished. Any thread.
 ncclComm_t take(ncclComm_t& place);
-/// What ncclCommGetAsyncError says, or why it says nothing; success where the handle was taken out.
-/// Any thread; the function must have been looked up before.
+/// Returns the state of ncclCommGetAsyncError, or the error of that call; success if the handle was
+/// taken out. Any thread; the function must have been looked up before.
 ncclResult_t ask_async_error(ncclComm_t& place);
 
 bool is_main_thread();

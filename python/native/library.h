@@ -48,7 +48,7 @@ class Library {
    public:
     Function(const Library& library, const char* name) : library_(library), name_(name) {}
     Result operator()(Arguments... arguments) const { return get()(arguments...); }
-    /// For callers that give the GIL up: what is missing must be said before.
+    /// For callers that give up the GIL: throws if the function is missing, while the GIL is held.
     const Function& loaded() const {
       get();
       return *this;
@@ -69,7 +69,7 @@ class Library {
     mutable std::atomic<Pointer> pointer_{nullptr};
   };
 
-  /// ImportError: there is none, with what was tried.
+  /// ImportError: no library can be loaded; the message says which files were tried.
   Library();
 
   /// The file that the functions come from; "" when the loader does not tell.

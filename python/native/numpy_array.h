@@ -22,8 +22,8 @@ struct NumpyArray {
   bool is_readonly;
 };
 
-/// What `object` shows if it is a numpy.ndarray, or of a class derived from it, whose elements are
-/// of a type that NumPy itself has and that can be communicated. The GIL must be held.
+/// Reads a numpy.ndarray, or an object of a derived class, if its elements have a type of NumPy
+/// itself that can be communicated. The GIL must be held.
 std::optional<NumpyArray> read_numpy_array(nanobind::handle object);
 
 /// The type with this number of NumPy's (its NPY_TYPES); ncclNumTypes where none can be

@@ -1,5 +1,5 @@
-// What belongs to a communicator. Closing takes the raw handle of the communicator, as the resource
-// holds it: destroying a communicator closes its resources first.
+// Resources of a communicator. Closing one takes the raw handle of the communicator, which the
+// resource holds: destroying a communicator closes its resources first.
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>

@@ -7,7 +7,7 @@
 
 namespace niccolite::observe {
 
-/// Of this process alone, in ticks that only Clock understands.
+/// The time of this process alone, in ticks that only Clock understands.
 inline uint64_t ticks() {
 #if defined(__x86_64__)
   return __builtin_ia32_rdtsc();  // <x86intrin.h> takes as long to compile as all else here

@@ -1,6 +1,6 @@
-// DumpWriter: writes the files of those who may not wait for a file system that stands still: on a
-// thread that is there as long as there is something to write, and outlives its owner if need be.
-// Thread safety: any thread.
+// DumpWriter: writes files for threads that must not wait for a blocked file system. Its thread
+// lives as long as there is something to write, and outlives the DumpWriter if need be. Thread
+// safety: any thread.
 #pragma once
 
 #include <chrono>
@@ -12,7 +12,7 @@ namespace niccolite::observe {
 
 class DumpWriter {
  public:
-  /// What writes one file; by one thread at a time.
+  /// Writes one file; called by one thread at a time.
   using Write = std::function<void(const std::string& path, const std::string& text)>;
   /// For which others wait for a file, since a program may end as soon as they return.
   static constexpr std::chrono::seconds kPatience{2};

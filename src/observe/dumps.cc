@@ -57,9 +57,10 @@ Dumps* signalled = nullptr;
 void on_signal(int) { signalled->request_by_signal(); }
 
 Status replace(const std::string& path, std::string_view text) {
-  // Of this process: others may keep the dump of the same one.
+  // The name has this process's id, because other processes may write the same dump.
   const std::string part = fmt::format("{}.{}.part", path, getpid());
-  // A new file: what others have put there, a link for instance, is not written to.
+  // Always creates a new file, so that it does not write through a file or link that others have
+  // put there.
   unlink(part.c_str());
   const Fd file(open(part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
   if (!file.valid()) return Status::from_errno(errno, "cannot create " + part);

@@ -27,7 +27,7 @@ namespace niccolite::observe {
 
 class Dumps {
  public:
-  /// What a dump wants of a communicator.
+  /// The functions of a communicator that a dump calls.
   struct Source {
     /// Adds its fields to an object. On the thread that writes.
     std::function<void(Json&)> describe;
@@ -44,8 +44,8 @@ class Dumps {
   bool are_on() const { return !path_.empty(); }
   const std::string& path() const { return path_; }
 
-  /// A source until remove(), which waits while it is asked, and for what is being written as long
-  /// as DumpWriter has patience.
+  /// Adds a source until remove(). remove() waits while the source is being called, and for files
+  /// that are being written, at most as long as DumpWriter has patience.
   uint64_t add(Source source) EXCLUDES(mutex_);
   void remove(uint64_t id) EXCLUDES(mutex_);
 

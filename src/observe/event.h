@@ -11,7 +11,7 @@ enum class EventKind : uint8_t {
   Begun,      // the stream has come to the launch
   Ended,      // the launch is done
   Waiting,    // an operation has waited for a peer, for so many milliseconds
-  Stalled,    // a verdict names this peer as the one that an operation stands still for
+  Stalled,    // a verdict names this peer as the cause of a standstill
   Failed,     // the asynchronous error; its text stands beside the events
   Ready,      // the communicator was made
   Left,       // it was aborted or destroyed

@@ -23,9 +23,9 @@ class EventRing {
   void write(size_t slot, uint64_t ticket, const Event& event) {
     write(slots_[slot], ticket, event);
   }
-  /// The next ticket of those who need no order with other rings.
+  /// Adds an event with the next ticket, for writers that need no order with other rings.
   void add(const Event& event) {
-    // relaxed: the slot's own sequence publishes what is in it.
+    // relaxed: the slot's own sequence publishes its content.
     const uint64_t ticket = next_.fetch_add(1, std::memory_order_relaxed);
     write(ticket % size_, ticket, event);
   }
@@ -34,7 +34,7 @@ class EventRing {
     uint64_t ticket = 0;
     Event event;
   };
-  /// By ticket. Of what is being written meanwhile, some may be absent.
+  /// Returns the entries by ticket. Entries that are being written meanwhile may be absent.
   std::vector<Entry> entries() const;
   /// False: nothing is there, or it is being written.
   bool read(size_t slot, Entry& entry) const { return read(slots_[slot], entry); }

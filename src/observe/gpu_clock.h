@@ -15,16 +15,16 @@ class GpuClock {
  public:
   /// The GPU's timer, in nanoseconds, showed `gpu` after the host had `ticks`.
   void came_after(uint64_t ticks, uint64_t gpu, const Clock& clock);
-  /// The same, before the host had them.
+  /// The GPU's timer showed `gpu` before the host had `ticks`.
   void came_before(uint64_t ticks, uint64_t gpu, const Clock& clock);
 
-  /// Of a time of the GPU; nothing while it is not bounded from below.
+  /// Converts a time of the GPU; nothing while it is not bounded from below.
   std::optional<uint64_t> ticks_of(uint64_t gpu, const Clock& clock) const;
   /// By how much that may be wrong, in nanoseconds.
   uint64_t uncertainty(const Clock& clock) const;
 
  private:
-  // One that bounds best. What it says grows loose with its age, since clocks drift.
+  // The best bound so far. A bound grows loose with its age, since clocks drift.
   struct Bound {
     uint64_t ticks = 0;
     uint64_t gpu = 0;

@@ -23,7 +23,7 @@ class Json {
     text_ += std::to_string(value);
     return *this;
   }
-  /// Of 64 bits that are no count: many readers know no integers of that size.
+  /// Adds 64 bits that are no count: many readers know no integers of this size.
   Json& hexadecimal(std::string_view name, uint64_t value);
   /// An object or a list that is text already.
   Json& raw(std::string_view name, std::string_view json);

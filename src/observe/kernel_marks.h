@@ -1,9 +1,8 @@
-// KernelMarks: where the kernels of a communicator on a real GPU say what they have begun and ended
-// (executor/cuda/interpreter/progress.cuh), in page-locked memory of the host. Kernels store there
-// and read nothing, the host reads whenever somebody wants to know. Host and device include the
-// layout.
+// KernelMarks: page-locked memory of the host in which the kernels of a communicator on a real GPU
+// record their begins and ends (executor/cuda/interpreter/progress.cuh). Kernels only store there,
+// and the host reads at any time. Host and device include the layout.
 //
-//   newest   [kMarkedCtas] KernelStamp    the last thing that each CTA number has begun or ended
+//   newest   [kMarkedCtas] KernelStamp    the last begin or end of each CTA number
 //   spans    [kMarkedLaunches][columns] KernelSpan    by launch modulo kMarkedLaunches and by CTA
 //
 // `newest` tells whether anything runs; the spans are the history. One column, of CTA 0, is enough
@@ -56,14 +55,15 @@ class KernelMarks {
   static KernelStamp read(const KernelStamp& stamp);
   /// The last thing that any CTA has begun or ended; nothing yet: zeros.
   KernelStamp last() const;
-  /// What runs, or ran last: the newest launch that has begun, and whether a CTA has not ended.
+  /// The launch that runs, or ran last: the newest one that has begun, and whether a CTA has not
+  /// ended.
   struct Progress {
     uint64_t begun = 0;  // 0: none
     bool is_running = false;
   };
   Progress progress() const;
-  /// Of the newest launch, which has so many CTAs: have all of them begun? False also when an older
-  /// one, of a graph, was launched again after it, and where not all CTAs have marks.
+  /// True if all `ctas` CTAs of the newest launch have begun. False also when an older launch, of a
+  /// graph, was launched again after it, and where not all CTAs have marks.
   bool have_all_begun(uint64_t launch, uint32_t ctas) const;
 
  private:

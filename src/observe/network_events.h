@@ -1,6 +1,6 @@
-// NetworkEvents: what network plug-ins tell a profiler of the messages that they send (NCCL's
-// ncclProfilerCallback_t). Plug-ins hand back what they were given, or anything else: names are
-// numbers that are looked up, never addresses. Thread safety: any thread.
+// NetworkEvents: reports of network plug-ins to a profiler on the messages that they send (NCCL's
+// ncclProfilerCallback_t). A plug-in hands back the names that it was given, or anything else: so
+// names are numbers that are looked up, never addresses. Thread safety: any thread.
 #pragma once
 
 #include <cstdint>
@@ -23,9 +23,9 @@ class NetworkEvents {
   /// This profiler hears nothing any more.
   void forget_all(const Profiler& profiler) EXCLUDES(mutex_);
 
-  /// What a plug-in calls. `type`: 0 starts an event of what is called `of`, and stores its own
-  /// name in *event; 1 stops it, 2 updates it, 3 does both. Names that nobody gave are ignored.
-  /// Always 0.
+  /// The function that plug-ins call. `type`: 0 starts an event of the object with the name `of`,
+  /// and stores the event's name in *event; 1 stops it, 2 updates it, 3 does both. Unknown names
+  /// are ignored. Always 0.
   static int hear(void** event, int type, void* of, int64_t layout, void* data);
 
  private:
@@ -36,7 +36,7 @@ class NetworkEvents {
   void* add(Named named) REQUIRES(mutex_);
   Named find(void* name, bool takes) EXCLUDES(mutex_);
 
-  static constexpr size_t kMost = 1 << 16;  // of those that nobody forgot or stopped
+  static constexpr size_t kMost = 1 << 16;  // of names that nobody has forgotten or stopped
   std::mutex mutex_;
   uint64_t last_ GUARDED_BY(mutex_) = 0;
   std::map<uint64_t, Named> named_ GUARDED_BY(mutex_);  // steps, and events of plug-ins

@@ -327,7 +327,7 @@ bool has_table(const PluginLibrary& library) {
   return false;
 }
 
-// Once in a process: its own library, else that of the network plug-in.
+// Finds the library once per process: the profiler's own, or the library of the network plug-in.
 std::shared_ptr<PluginLibrary> find_library() {
   const std::string& name = parameters::profiler_plugin();
   if (PluginLibrary::is_none(name)) return nullptr;

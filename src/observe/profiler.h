@@ -11,7 +11,7 @@
 
 namespace niccolite::observe {
 
-/// What a plug-in knows an event by; null: it does not want this one.
+/// A plug-in's handle of an event; null: it does not want this event.
 using ProfilerHandle = void*;
 
 class Profiler {
@@ -78,7 +78,7 @@ class Profiler {
   virtual void record_step(ProfilerHandle step, int state, size_t bytes) = 0;
   /// abi::kProxyControl...: an event of its own for each.
   virtual void tell_proxy_state(int state, int appended) = 0;
-  /// What a network plug-in tells of a step; `layout` and `data` are its own.
+  /// Starts an event that a network plug-in reports on a step; `layout` and `data` are its own.
   virtual ProfilerHandle start_network(ProfilerHandle step, int64_t layout, void* data) = 0;
   virtual void update_network(ProfilerHandle event, void* data) = 0;
   /// A state without arguments: abi::kGroupStartStop, kGroupEndStart, kProxyOperationInProgress.

@@ -98,7 +98,8 @@ uint64_t Recorder::uncertainty() const {
   return gpu_clock_.uncertainty(clock);
 }
 
-// The times that kernels tell become those of the host, whose calls say what came before what.
+// Adds the kernels' marks as events. The kernels' times become times of the host, whose calls give
+// the order of events.
 void Recorder::add_marks(std::vector<Event>& events) const {
   std::unordered_map<uint64_t, uint64_t> called;  // by launch that no graph holds: ticks
   for (const Event& event : events)

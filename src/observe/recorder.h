@@ -1,12 +1,12 @@
 // Recorder: the event stream of one communicator on one rank: its calls, plans, connections and
-// launches, what executors, proxies and the watch saw of them, and what failed. There is no second
-// account: the log of calls, verdicts, the flight recorder's files (dumps.h), stragglers and
+// launches, the observations of executors, proxies and the watch, and errors. There is no second
+// record: the log of calls, verdicts, the flight recorder's files (dumps.h), stragglers and
 // profilers read this one. Records have a fixed size and are written without locks, whether anybody
 // will read them or not: 12 ns for each call (bench/call_log_bench).
 //
-// Records of one subject do not push out those of another: calls, captured calls, launches, steps
-// of proxies and the rest have a ring each. What kernels of real GPUs say (kernel_marks.h) is read
-// where they store it, and appears as launches that begin and end.
+// Records of one subject do not push out records of another: calls, captured calls, launches, steps
+// of proxies and the rest have a ring each. The marks of real GPUs' kernels (kernel_marks.h) are
+// read in their memory, and appear as launches that begin and end.
 // Thread safety: any thread.
 #pragma once
 
@@ -49,27 +49,28 @@ class Recorder {
 
   /// Before the first launch.
   void set_listener(std::shared_ptr<Listener> listener) { listener_ = std::move(listener); }
-  /// The same, on a real GPU: its kernels tell there. The memory outlives all readers.
+  /// Reads the marks of a real GPU's kernels, before the first launch. The memory outlives all
+  /// readers.
   void read_marks(const KernelMarks& marks) { marks_ = marks; }
   const KernelMarks& marks() const { return marks_; }
 
-  /// What nobody else counts.
+  /// Adds an event that has no writer of its own.
   void add(const Event& event) { ring_of(event.kind).add(event); }
 
-  /// Calls, whose writer counts them: `order` from 0, of all of them; `place` from 0, of those that
-  /// no graph holds. By one thread at a time.
+  /// Adds a call, with numbers of its writer: `order` from 0, among all calls; `place` from 0,
+  /// among calls outside of graphs. By one thread at a time.
   void add_call(uint64_t order, uint64_t place, const Event& event) {
     calls_.write(place % kKept, order, event);
   }
-  /// The same, of a graph. A program may capture one call thousands of times; which calls it
-  /// captured is what matters: equal ones are kept once, the newest.
+  /// Adds a call that a graph has captured. A program may capture one call thousands of times; only
+  /// the different calls matter, so of equal calls the newest is kept.
   void add_captured_call(uint64_t order, const Event& event);
   /// The calls that are kept; the ticket is the order.
   std::vector<EventRing::Entry> calls() const { return calls_.entries(); }
   std::vector<EventRing::Entry> captured_calls() const { return captured_.entries(); }
 
-  /// What an executor that knows tells. Launches of one communicator begin in the order of their
-  /// streams, so that the last is the newest.
+  /// The begin of a launch, from an executor that knows it. Launches of one communicator begin in
+  /// the order of their streams, so that the last is the newest.
   void begin(uint64_t launch) {
     mark(begun_, EventKind::Begun, launch);
     if (listener_ != nullptr) [[unlikely]]
@@ -80,17 +81,17 @@ class Recorder {
       listener_->ended(launch);
     mark(ended_, EventKind::Ended, launch);
   }
-  /// What the stream has come to. A launch in a graph begins and ends again and again.
+  /// The launch that the stream has come to. A launch in a graph begins and ends again and again.
   using Progress = KernelMarks::Progress;  // begun 0: or the executor does not tell
   Progress progress() const;
-  /// Of the newest launch that no graph holds, which has so many CTAs: have all of them begun?
-  /// False where nobody tells, and when a graph was launched after it.
+  /// True if all `ctas` CTAs of the newest launch outside of graphs have begun. False if the
+  /// executor does not tell, and when a graph was launched after it.
   bool has_begun(uint64_t launch, uint32_t ctas) const;
 
   /// Compares the clocks of host and GPU, if kernels tell: the more often, the better.
   void look() EXCLUDES(mutex_);
-  /// The same, as a launch is about to be queued: programs often wait for the one before, so that
-  /// its mark is fresh.
+  /// Compares the clocks when a launch is about to be queued: programs often wait for the launch
+  /// before, so that its mark is fresh.
   void before_launch(uint64_t now) {
     if (marks_) [[unlikely]]
       look_at_first_cta(now);
@@ -98,7 +99,7 @@ class Recorder {
   /// By how many nanoseconds the times of launches that kernels tell of may be wrong; 0: others do.
   uint64_t uncertainty() const EXCLUDES(mutex_);
 
-  /// By time. Of what is being written meanwhile, some may be absent.
+  /// Returns the events by time. Events that are being written meanwhile may be absent.
   std::vector<Event> events() const EXCLUDES(mutex_);
 
  private:

@@ -38,7 +38,7 @@ class WorkerBuilder {
   /// same two ranks.
   Connections from(int peer, int tag = 0);
   Connections to(int peer, int tag = 0);
-  /// The same for many peers, in the order given.
+  /// This worker's ends of the connections from (to) many peers, in the given order.
   Connections from(std::span<const int> peers, int tag = 0);
   Connections to(std::span<const int> peers, int tag = 0);
 
@@ -57,7 +57,7 @@ class WorkerBuilder {
 
 class Builder {
  public:
-  /// What a schedule is before it has workers; the fields are those of Schedule.
+  /// The fields of a Schedule that are known before it has workers.
   struct Head {
     Collective collective;
     std::string algorithm;

@@ -33,8 +33,8 @@
 //    exists, hence all do. Rounds touch different elements, so a race needs two accesses of one
 //    round. An order between those passes through instructions of that round only, as no wait
 //    refers to a later round.
-//  - Depth. More slots only remove waits for credit. The order that races are judged by is that of
-//    the data alone, never that of credit, so it holds for every depth.
+// - Depth. More slots only remove waits for credit. Races are judged by the order of the data
+//   alone, never by credit, so the judgement holds for every depth.
 //
 // A failure is a Status (InvalidUsage) whose message names rank, channel, worker and instruction.
 #pragma once

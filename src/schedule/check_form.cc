@@ -92,7 +92,7 @@ Status check_block(const Schedule& schedule, const Extent& extent, const BlockRe
   return Status::ok();
 }
 
-/// The operands by number, and what is done with them.
+/// Checks the number of operands, and their use.
 Status check_operands(const Schedule& schedule, const Instruction& instruction) {
   const int receives = length(instruction.receive_from);
   const int operands = receives + (instruction.source ? 1 : 0);
@@ -115,7 +115,7 @@ Status check_operands(const Schedule& schedule, const Instruction& instruction) 
   return Status::ok();
 }
 
-/// What can be said about one instruction by itself.
+/// Checks one instruction by itself.
 Status check_instruction(const Schedule& schedule, const Extent& extent,
                          const Instruction& instruction) {
   TRY(check_operands(schedule, instruction));

@@ -20,8 +20,9 @@ class MessageCheck {
   /// Must come before all visits; a schedule of another collective has no messages.
   Status check_table();
 
-  /// One instruction of a PointToPoint schedule, well formed by itself; what it says of its message
-  /// fits both. Messages name no position.
+  /// Checks one instruction of a PointToPoint schedule, well formed by itself, against its
+  /// messages: it fits the message that it sends and the one that it receives. Messages do not name
+  /// positions.
   Status visit(const Position& position, const Instruction& instruction);
 
   /// After all visits: each message was moved.
@@ -30,7 +31,7 @@ class MessageCheck {
  private:
   using Key = std::pair<int, int>;
 
-  /// What became of one message so far.
+  /// The moves of one message so far.
   struct Moves {
     bool is_sent = false;
     bool is_received = false;

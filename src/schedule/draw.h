@@ -1,5 +1,5 @@
-// A schedule as text for people: one line per instruction, its block, what it takes, and where the
-// result goes.
+// A schedule as text for people: one line per instruction with its block, its operands, and the
+// destinations of the result.
 //
 //   rank 0, channel 0, worker 0
 //     0  block 2  input                   -> rank 1
@@ -7,8 +7,8 @@
 //
 // Operands stand in reduction order. A connection is named by its peer, with its tag when that is
 // not 0: "rank 3/1". Where blocks are not parts of one buffer, each is named in its place instead:
-// "input 2", "output 0". Runs of neighbouring ranks are drawn together: "ranks 1..7". Total: it
-// draws broken schedules too, as a checker's message is best read beside the picture.
+// "input 2", "output 0". Runs of neighbouring ranks are drawn together: "ranks 1..7". It draws
+// every schedule, also a broken one, because a checker's message is best read beside the picture.
 #pragma once
 
 #include <string>

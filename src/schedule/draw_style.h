@@ -1,4 +1,4 @@
-// What pictures of schedules say in words and colours. For draw_svg.cc and commands.
+// Words and colours of the pictures of schedules. For draw_svg.cc and commands.
 #pragma once
 
 #include <string>
@@ -15,14 +15,15 @@ struct Style {
 };
 Style style_of(const Schedule& schedule, const Data& data);
 
-/// What labels are: "block", "rank that contributed it", ...
+/// Returns the meaning of labels: "block", "rank that contributed it", ...
 const char* legend_of(Collective collective);
 
 /// "block 2", "rank 1's block", "rank 0's block 2".
 std::string describe_data(const Schedule& schedule, const Data& data);
 
-/// What a schedule costs: "4 ranks, 4 blocks; 7 steps, 6 network latencies; each rank sends 1.5
-/// times the data". The data are the buffer that blocks are parts of, or else all ranks' blocks.
+/// Describes a schedule's cost: "4 ranks, 4 blocks; 7 steps, 6 network latencies; each rank sends
+/// 1.5 times the data". The data are the buffer whose parts the blocks are, or else all ranks'
+/// blocks.
 std::string describe_cost(const Schedule& schedule, const Timeline& timeline);
 
 }  // namespace niccolite::schedule

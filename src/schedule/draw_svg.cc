@@ -15,7 +15,7 @@ namespace {
 // All in pixels.
 constexpr double kMargin = 28;
 constexpr double kHeader = 78;
-constexpr double kNote = 18;  // a line of the heading about what is left out
+constexpr double kNote = 18;  // a line of the heading about omitted parts
 constexpr double kColumnHead = 36;
 constexpr double kStepWidth = 30;  // of the numbers at the left
 constexpr double kBoxWidth = 44;
@@ -93,7 +93,7 @@ class Layout {
   struct Column {
     double left;
     double width;
-    std::vector<double> workers;  // their middles, from the left; those that are left out share one
+    std::vector<double> workers;  // their middles, from the left; omitted workers share one
   };
 
   static Column column_of(const Schedule& schedule, const Excerpt& excerpt, int rank, double left) {
@@ -115,7 +115,7 @@ class Layout {
   double header_;
   double panel_height_ = 0;
   double width_ = 0;
-  std::vector<Column> columns_;  // of ranks; those of a gap share one
+  std::vector<Column> columns_;  // by rank; the ranks of a gap share one
   std::vector<double> rows_;     // the middles of steps, below the panel's top; likewise
 };
 

@@ -2,8 +2,8 @@
 // a box for each instruction at the step at which it can run (timeline.h), an arrow for each chunk
 // that travels. Colours tell data apart. Self-contained SVG, for browsers and documents.
 //
-// One panel per channel. Of more than 8 ranks it shows what repeats once, and says what it leaves
-// out (excerpt.h).
+// One panel per channel. With more than 8 ranks it shows repeated parts once, and says which parts
+// it omits (excerpt.h).
 #pragma once
 
 #include <string>

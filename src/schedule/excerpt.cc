@@ -71,8 +71,9 @@ class Likeness {
            (before->block + shift) % count == after->block;
   }
 
-  /// How far on the ring of ranks, and the tags. In no order: sums are reduced in that of the
-  /// ranks.
+  /// Returns for each connection the distance of its peer on the ring of ranks, and its tag. They
+  /// are sorted, because connections do not differ by their order: sums are reduced in the order of
+  /// the ranks.
   std::vector<std::pair<int, int>> peers(const std::vector<int>& connections, int rank) const {
     std::vector<std::pair<int, int>> result;
     for (const int index : connections) {
@@ -129,7 +130,7 @@ std::vector<bool> alike_workers(const Schedule& schedule, const Axis& ranks, int
   return alike;
 }
 
-/// What is seen of a step: where instructions stand, and their shapes.
+/// The visible parts of a step: positions of instructions, and their shapes.
 using Step = std::vector<std::pair<std::array<int, 3>, Shape>>;
 
 std::vector<bool> alike_steps(const Schedule& schedule, const Timeline& timeline, const Axis& ranks,
@@ -192,7 +193,7 @@ Axis Axis::of(const std::vector<bool>& alike, int head, int most) {
   for (int i = 1; i < count; ++i) {
     if (!alike[static_cast<size_t>(i)]) begin = i;
     const bool ends = i + 1 == count || !alike[static_cast<size_t>(i + 1)];
-    // A gap of one would take the room of what it leaves out.
+    // A gap needs the room of one thing, so it must omit more than one.
     const int length_of_run = i - begin + 1;
     if (ends && length_of_run > head + 2)
       for (int k = begin + head; k < i; ++k) shows[static_cast<size_t>(k)] = false;

@@ -1,5 +1,5 @@
-// What a picture shows of a schedule that is too large for one: which ranks, workers and steps,
-// where neighbours that are alike stand for each other. Pure: any thread.
+// Excerpt: the shown part of a schedule that is too large for a picture: some ranks, workers and
+// steps, where one stands for its neighbours if they are alike. Pure: any thread.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace niccolite::schedule {
 
-/// Of things in a row, those that are shown and the gaps between them.
+/// Things in a row: the shown ones, and the gaps between them.
 class Axis {
  public:
   struct Entry {
@@ -21,8 +21,9 @@ class Axis {
 
   /// Shows all.
   static Axis whole(int count);
-  /// `alike[i]`: thing i is as thing i - 1. Shows the first `head` and the last of each run that is
-  /// alike; of what is still more than `most`, as many from the beginning, and the last.
+  /// `alike[i]`: thing i is like thing i - 1. Shows the first `head` and the last thing of each run
+  /// of alike things. If that is still more than `most`, shows as many from the beginning, and the
+  /// last.
   static Axis of(const std::vector<bool>& alike, int head, int most);
 
   bool shows(int thing) const { return shows_[static_cast<size_t>(thing)]; }
@@ -37,7 +38,8 @@ class Axis {
 
 struct Excerpt {
   Axis ranks, workers, steps;
-  std::vector<std::string> notes;  // what is not shown, and what it is like; empty: all is shown
+  // omitted parts, and the parts that they are like; empty: all is shown
+  std::vector<std::string> notes;
 
   bool shows(const Event& event) const {
     return ranks.shows(event.position.rank) && workers.shows(event.position.worker) &&

@@ -136,8 +136,8 @@ Status Execution::step(WorkerState& state, int flat) {
     std::string name = fmt::format("{} block {}", name_of(source.buffer), source.block);
     if (from.value == nullptr)
       return Status::invalid_usage("reads {}, which nothing was written to", name);
-    // The executors scale what they read from the input, so a result read through that name would
-    // be scaled again.
+    // The executors scale values that they read from the input, so a result read under this name
+    // would be scaled again.
     if (source.buffer == Buffer::Input && from.writer)
       return Status::invalid_usage("reads {} after {} wrote over it", name, describe(*from.writer));
     operands.insert(operands.begin() + instruction.source_position,
@@ -181,9 +181,9 @@ bool Execution::is_copy_onto_itself(int rank, const Instruction& instruction) {
          &location(rank, *instruction.source) == &location(rank, *instruction.target);
 }
 
-/// Records one access, after proving that it comes after each earlier access that it conflicts with
-/// (those of its own worker are in its clock). It cannot come before one: the execution itself
-/// follows the order.
+/// Records one access, after proving that it comes after each earlier conflicting access. (The
+/// clock of a worker has the worker's own accesses.) It cannot come before one: the execution
+/// itself follows the order.
 Status Execution::access(const WorkerState& state, int flat, const BlockReference& reference,
                          bool is_write) {
   if (!may_race_) return Status::ok();

@@ -90,7 +90,7 @@ class Execution {
   bool may_race_ = false;             // some rank has several workers
   std::vector<int> first_worker_;     // by rank: flat number of its worker 0
   std::vector<WorkerState> workers_;  // by flat number
-  std::vector<Fifo> fifos_;           // by connection; those of other channels stay unused
+  std::vector<Fifo> fifos_;           // by connection; other channels' connections are unused
   std::vector<Memory> memory_;        // by rank
   std::vector<int> runnable_;         // flat workers that may have become able to run
 };

@@ -41,7 +41,7 @@ bool reduces_in_one_order(const Schedule& schedule) {
     for (const int connection : instruction.receive_from)
       is_operand[static_cast<size_t>(connection)] = true;
   });
-  // What the operands' connections bring is their sender's own input.
+  // The connections of the operands must carry the sender's own input.
   for_each_instruction(schedule, [&](int, const Instruction& instruction) {
     const bool sends_operand = std::ranges::any_of(
         instruction.send_to, [&](int c) { return is_operand[static_cast<size_t>(c)]; });

@@ -5,10 +5,10 @@
 
 namespace niccolite::schedule {
 
-/// Is every element reduced once, by one instruction whose operands are the inputs of all ranks in
-/// ascending order? Then a result depends on the inputs alone: not on the algorithm, on what was
-/// cut into which blocks and chunks, or on where ranks run. Of the whole schedule, which check()
-/// accepts; a schedule that only moves data reduces nothing, and is such a one.
+/// True if every element is reduced once, by one instruction whose operands are the inputs of all
+/// ranks in ascending order. Then a result depends on the inputs alone: not on the algorithm, on
+/// the cut into blocks and chunks, or on the placement of ranks. Takes a whole schedule that
+/// check() accepts. A schedule that only moves data reduces nothing, so it is true.
 bool reduces_in_one_order(const Schedule& schedule);
 
 }  // namespace niccolite::schedule

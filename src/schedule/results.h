@@ -1,5 +1,5 @@
-// What a collective asks for: which blocks of input and output are the same memory when it is in
-// place, and what each output block must hold at the end. For the checkers of schedules and of
+// The results that a collective requires: which blocks of input and output are the same memory in
+// place, and the content of each output block at the end. For the checkers of schedules and of
 // lowered plans. Pure functions.
 #pragma once
 
@@ -19,8 +19,8 @@ bool can_be_in_place(Collective collective);
 /// (schedule.h); none: they are different memory all the same.
 std::optional<int> input_in_place(const Schedule& schedule, int rank, int block);
 
-/// What an output block must hold at the end: input block `block` of rank `from`, or of all ranks,
-/// reduced and finished.
+/// The required content of an output block at the end: input block `block` of rank `from`, or of
+/// all ranks, reduced and finished.
 struct Wanted {
   int block;
   int from;  // -1: all

@@ -1,5 +1,5 @@
-// Schedule: what every rank does for one collective with one algorithm, as data. Pure: no bytes, no
-// threads, no protocol.
+// Schedule: the work of every rank for one collective with one algorithm, as data. Pure: no bytes,
+// no threads, no protocol.
 //
 //   Schedule ── per rank ── Channel ── Worker ── Instruction, in order
 //            └─ connections: one-way FIFOs between two ranks, each used by one worker at either end
@@ -95,8 +95,9 @@ struct Instruction {
   std::optional<BlockReference> target{};  // local destination
   std::vector<int> send_to{};              // connections that get the result
   bool finish = false;                     // apply the operation's final scaling (average)
-  int chunk_of = -1;  // block whose chunk this is; -1: that of `source`, else of `target`; needed
-                      // where both are absent
+  // block whose chunk this is; -1: the block of `source`, or of `target` without a source; required
+  // without both
+  int chunk_of = -1;
   friend bool operator==(const Instruction&, const Instruction&) = default;
 };
 

@@ -91,7 +91,7 @@ class Run {
     return {position.rank, position.channel, reference.buffer, reference.block};
   }
 
-  /// What a block holds: what was written to it, or the user's input.
+  /// Returns the content of a block: the data last written to it, or the user's input.
   Data data_in(const Position& position, const BlockReference& source) const {
     if (const auto found = memory_.find(key(position, source)); found != memory_.end())
       return found->second;

@@ -1,6 +1,6 @@
-// Timeline: when each instruction of a schedule can run if every instruction takes one step and
-// FIFOs never fill; whose data it handles; and what it waits for. For pictures and for the cost of
-// a schedule in a few numbers. Pure: any thread.
+// Timeline: the step at which each instruction of a schedule can run if every instruction takes one
+// step and FIFOs never fill, the data that the instruction handles, and the instructions for which
+// it waits. For pictures and for the cost of a schedule in a few numbers. Pure: any thread.
 #pragma once
 
 #include <vector>
@@ -9,7 +9,8 @@
 
 namespace niccolite::schedule {
 
-/// What a chunk is: input block `block` of rank `owner`, or the sum of that block over some ranks.
+/// The content of a chunk: input block `block` of rank `owner`, or the sum of that block over some
+/// ranks.
 struct Data {
   static constexpr int kSum = -1;
   int owner;

@@ -29,16 +29,16 @@ struct Operand {
   std::string name;
 };
 
-/// What the rules of one collective operation allow a reduction to do.
+/// The rules of one collective operation for reductions.
 struct ReductionRules {
   int nranks;
   bool partial_sums;
 };
 
-/// The value of the instruction at `position`. `block`: the one that it handles, where blocks are
-/// parts of one buffer; elsewhere its operands need only belong to one block. Fails, without saying
-/// where it stands, when an operand belongs to another block, a contribution is in twice, the order
-/// or the partial sums are not as claimed, or `finish` is misplaced.
+/// Returns the value of the instruction at `position`. `block`: the block that it handles, if
+/// blocks are parts of one buffer; otherwise its operands need only belong to one block. Fails,
+/// without naming the position, when an operand belongs to another block, a contribution is in
+/// twice, the order or the partial sums are not as claimed, or `finish` is misplaced.
 Result<SharedValue> combine(const std::vector<Operand>& operands, std::optional<int> block,
                             bool finish, const Position& position, const ReductionRules& rules);
 

@@ -1,6 +1,6 @@
-// The types of the CUDA driver API that libcuda.so.1 of virtual GPUs takes and gives, as CUDA 13's
-// cuda.h has them. Programs compile against NVIDIA's header; tests/vcuda compares the two where
-// that is installed. Streams, events and graphs are those of the runtime (driver_types.h).
+// The types of the CUDA driver API that libcuda.so.1 of virtual GPUs takes and gives, as in CUDA
+// 13's cuda.h. Programs compile against NVIDIA's header; tests/vcuda compares the two if that
+// header is installed. Streams, events and graphs have the types of the runtime (driver_types.h).
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -332,7 +332,7 @@ CUresult cuCtxGetStreamPriorityRange(int* least, int* greatest) {
   return in_context([&] { return of(cudaDeviceGetStreamPriorityRange(least, greatest)); });
 }
 
-// Limits are of kernels, which do not run: what is set is forgotten.
+// Limits are about kernels, which do not run here, so a new limit is forgotten.
 CUresult cuCtxSetLimit(int limit, size_t /*value*/) {
   return in_context([&] { return limit < 0 ? kInvalidValue : kSuccess; });
 }

@@ -1,4 +1,4 @@
-// Graphs, as streams capture them, and what they keep alive.
+// Graphs that streams capture, and the objects that graphs keep alive.
 #include "vcuda/driver/context.h"
 
 using namespace vcuda::driver;  // NOLINT(google-build-using-namespace)

@@ -26,7 +26,7 @@ CUresult copy_async(void* target, const void* source, size_t bytes, CUstream str
       [&] { return of(cudaMemcpyAsync(target, source, bytes, cudaMemcpyDefault, stream)); });
 }
 
-/// What lies in host memory (CU_MEMORYTYPE_HOST) or is addressed like it.
+/// CU_MEMORYTYPE_HOST: memory of the host, or addressed like it.
 constexpr int kMemoryTypeHost = 1;
 constexpr int kMemoryTypeDevice = 2;
 constexpr int kMemoryTypeArray = 3;
@@ -120,7 +120,8 @@ CUresult give_pointer(void* data, const void* pointer) {
   return give(data, reinterpret_cast<uintptr_t>(pointer));
 }
 
-// Of memory that the program mapped: where it is not as that of cuMemAlloc. False: it is.
+// Answers the attributes of memory that the program mapped, if they differ from the ones of
+// cuMemAlloc's memory. False: they do not.
 bool mapped_attribute_of(void* data, int attribute, const AddressDescription& memory,
                          CUresult& result) {
   int current = -1;
@@ -373,7 +374,7 @@ CUresult cuMemPrefetchAsync_v2(CUdeviceptr address, size_t bytes, CUmemLocation 
 
 // ---- what a pointer is
 
-// As the driver's: of memory that it does not know, nothing is known, which is no error.
+// Like the driver, answers that nothing is known of unknown memory, which is no error.
 CUresult cuPointerGetAttributes(unsigned int count, const int* attributes, void** data,
                                 CUdeviceptr address) {
   if (!is_initialized()) return kNotInitialized;

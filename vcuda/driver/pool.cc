@@ -1,8 +1,8 @@
 // Pools: allocation in the order of streams, and pools that processes share.
 //
-// A pool is a device to allocate on: memory is given back at once, so that there is nothing to keep
-// or to trim. A shared pool is a file that says which device; what is shared of it are allocations,
-// one by one, by the names that cudaIpcGetMemHandle gives them.
+// A pool is a device to allocate on. Memory is given back at once, so that there is nothing to keep
+// or to trim. A shared pool is a file that names the device; its allocations are shared one by one,
+// by the names that cudaIpcGetMemHandle gives them.
 #include "vcuda/driver/pool.h"
 
 #include <algorithm>
@@ -165,7 +165,7 @@ CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properties) {
   Pools::instance().add(*pool);
   return kSuccess;
 }
-// What was allocated from it stays.
+// Allocations of the pool stay.
 CUresult cuMemPoolDestroy(CUmemoryPool pool) {
   Pools& pools = Pools::instance();
   std::lock_guard lock(pools.mutex);
@@ -178,8 +178,8 @@ CUresult cuMemPoolDestroy(CUmemoryPool pool) {
 CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t /*keep*/) {
   return Pools::instance().is_known(pool) ? kSuccess : kInvalidValue;
 }
-// CU_MEMPOOL_ATTR_*: the first three are switches, of what virtual GPUs do anyway; the fourth the
-// threshold; the others tell of memory, of which a pool keeps none.
+// CU_MEMPOOL_ATTR_*: the first three switch behaviour that virtual GPUs always have; the fourth is
+// the threshold; all others tell of kept memory, which a pool does not have.
 CUresult cuMemPoolSetAttribute(CUmemoryPool pool, int attribute, void* value) {
   constexpr int kThreshold = 4, kLast = 8;
   if (!Pools::instance().is_known(pool) || value == nullptr || attribute < 1 || attribute > kLast)

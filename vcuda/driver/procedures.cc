@@ -1,4 +1,4 @@
-// cuGetProcAddress: the functions by their names and versions. And those that are refused.
+// cuGetProcAddress: the functions by their names and versions, and the refused functions.
 #include <algorithm>
 #include <atomic>
 #include <cstdio>

@@ -345,7 +345,7 @@ def _run_rank(
         text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
         kind = _Kind.LIBRARY_ERROR if isinstance(error, NCCLError) else _Kind.EXCEPTION
         parent.send((kind, text))
-        # What is left of the communicator would wait for ranks that are ended.
+        # A regular end of the communicator would wait for ranks that are ended.
         parent.close()
         os._exit(1)
 
@@ -416,8 +416,9 @@ def run_in_processes(
     ends: list[int] = []
     try:
         for rank in range(ranks):
-            # Made as late and closed as early as can be: a forked child has what is open here, and
-            # with the other end of an earlier child's pipe it would hide that child's end.
+            # Opened as late and closed as early as possible, because a forked child inherits open
+            # descriptors: with the other end of an earlier child's pipe it would hide that child's
+            # end.
             here, there = multiprocessing.Pipe()
             pipes.append(here)
             with there:
@@ -492,7 +493,7 @@ def _receive(pipe: Connection, child: Any) -> tuple[_Kind, Any]:
     if child.exitcode is None:  # its pipe has ended a moment before it
         child.join(_PATIENCE)
     code = child.exitcode
-    if code is None:  # its program has closed what it did not open
+    if code is None:  # its program has closed a descriptor that it did not open
         return _Kind.END, "its process has closed the connection by which results come"
     how = f"exit code {code}" if code >= 0 else f"signal {-code}, {signal.strsignal(-code)}"
     return _Kind.END, f"its process has ended without a result ({how})"

@@ -490,7 +490,7 @@ class Communicator:
         self._require("resume")
         _native.resume(self._comm)
 
-    # ---- what it is
+    # ---- properties
 
     @property
     def ptr(self) -> int:

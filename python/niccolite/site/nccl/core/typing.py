@@ -238,7 +238,7 @@ if TYPE_CHECKING:
     NcclStreamSpec = Union[SupportsCudaStream, int]
     NcclEventSpec = Union[SupportsHandle, int]
 else:
-    # At run time the names of what is imported only when it is needed.
+    # At run time names stand for types whose modules are imported only when they are needed.
     NcclSupportedBuffer = Union[SupportsDLPack, SupportsCAI, "numpy.ndarray", memoryview, bytearray]
     NcclBufferSpec = Union["nccl.core.memory.Buffer", NcclSupportedBuffer]
     NcclScalarSpec = Union[int, float, NcclBufferSpec]
