@@ -11,9 +11,9 @@ struct CallConfiguration {
   cudaEvent_t launched = nullptr;                   // null: none
 };
 
-/// `config` may be null, or of an older or newer header. What the environment says comes later,
-/// since rank 0's holds for all (planner::narrowed()). Errors: InvalidArgument, naming `function`.
-/// Source: reference c-api-2.32, section 4.
+/// `config` may be null, or from an older or newer header. The environment is applied later,
+/// because rank 0's environment holds for all ranks (planner::narrowed()). Errors: InvalidArgument,
+/// naming `function`. Source: reference c-api-2.32, section 4.
 Result<CallConfiguration> resolve(const char* function, schedule::Collective collective,
                                   const ncclCollConfig_t* config);
 

@@ -39,14 +39,14 @@ Status check_size(const char* function, const Request& request, int nranks) {
   return {};
 }
 
-/// Virtual GPUs look a pointer up in a table, which costs nothing beside a call, and a wrong
-/// pointer would end the process with a signal. On CUDA devices the check asks the driver, so it is
-/// off unless the user turns it on.
+/// Virtual GPUs look a pointer up in a table. This costs nothing compared with the call, and a
+/// wrong pointer would end the process with a signal. On CUDA devices the check asks the driver, so
+/// it is off unless the user turns it on.
 bool checks_pointers(const gpu::Machine& machine) {
   return calls::asked_buffer_checks().value_or(machine.kind() == gpu::Kind::Virtual);
 }
 
-/// A buffer that this rank's part of the call uses, all of it.
+/// A buffer that this rank's part of the call uses as a whole.
 struct Buffer {
   const char* name;
   const void* pointer;
@@ -181,7 +181,8 @@ Status check_buffers(const Task& task, Communicator& comm) {
     TRY(check_not_null(function, buffer, comm));
     if (looks_up) TRY(check_memory(function, buffer, comm));
   }
-  // Not by default: programs use what happens to work, as nccl-tests do an all-to-all in place.
+  // Off by default, because programs use overlaps that happen to work: nccl-tests run an all-to-all
+  // in place.
   if (calls::asked_buffer_checks().value_or(false)) TRY(check_overlap(task, reads, writes, comm));
   return {};
 }

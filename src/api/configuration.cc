@@ -104,7 +104,8 @@ void tell_of_signals(int count) {
         "Comm config numRmaSig {} has no effect: a pair of ranks has one signal, sigIdx 0", count);
 }
 
-// Operations that may use the compute fabric where there is one, or may not, are the same here.
+// Checks the mode. Disable and Fallback mean the same here, because this library does not use the
+// compute fabric; Enable is an error.
 Status check_fabric(int host_cft_mode) {
   enum { kEnable = 1, kDisable = 2, kFallback = 3 };
   switch (host_cft_mode) {

@@ -1,4 +1,4 @@
-// From a caller's ncclConfig_t, of any version since 2.14, to a Configuration.
+// Translates a caller's ncclConfig_t, of any version since 2.14, to a Configuration.
 #pragma once
 
 #include "comm/communicator.h"

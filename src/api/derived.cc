@@ -19,9 +19,9 @@ using comm::LiveCommunicators;
 
 using Made = std::shared_ptr<Communicator>;
 
-/// Has `derive` make a communicator as a job of its parent, and stores the handle once it is made:
-/// outside of a group before the call returns, else at the end of the group, and with a nonblocking
-/// parent before the parent is no longer in progress.
+/// Has `derive` make a communicator as a job of its parent, and stores the handle once it is made.
+/// Outside of a group this is before the call returns, in a group it is at the group's end. With a
+/// nonblocking parent it is while the parent is still in progress.
 Result<Completion> derive(const std::shared_ptr<Communicator>& parent, ncclComm_t* handle,
                           std::function<Result<Made>()> derive) {
   *handle = nullptr;
@@ -106,7 +106,7 @@ Result<Completion> shrink(ncclComm_t handle, int* list, int count, ncclComm_t* n
     return Status::invalid_argument("ncclCommShrink : newcomm argument is NULL");
   if ((flags & ~NCCL_SHRINK_ABORT) != 0)
     return Status::invalid_argument("ncclCommShrink : unknown flags 0x{:x}", flags);
-  // A communicator that has failed can be shrunk: it is what shrinking is for.
+  // Shrinking is meant for communicators that have failed.
   if (parent->state() != comm::State::Failed) TRY(parent->check_ready());
   // An error in one rank's list or configuration travels as a refusal to all ranks that shrink.
   Excluded excluded = TRY(excluded_ranks(*parent, list, count));

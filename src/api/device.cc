@@ -87,7 +87,7 @@ Status query_properties(ncclComm_t handle, ncclCommProperties_t* props) {
   // The type before 2.29.5 is one byte, with the same value.
   std::memcpy(static_cast<void*>(props), &answer,
               std::min(props->size, properties_size(props->version)));
-  // commHash, the first field that 2.31 has behind what this header has: the commId of the log.
+  // commHash (the commId of the log) is the first field that 2.31 adds behind this header's fields.
   constexpr size_t kHashAt = 56;
   static_assert(sizeof answer == kHashAt);
   const uint64_t hash = communicator->id_hash();

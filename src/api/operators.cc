@@ -9,7 +9,7 @@ namespace {
 
 using executor::DataType;
 
-/// The scalar of type `type` at `scalar`, as the planner wants it.
+/// Reads the scalar of type `type` at `scalar` into the planner's form.
 template <DataType kType>
 void read_scalar(const void* scalar, planner::Operator& op) {
   typename executor::Element<kType>::Storage value;
@@ -72,7 +72,7 @@ ncclResult_t pncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataTy
     int handle = 0;
     TRY(api::create(op == nullptr ? nullptr : &handle, scalar, api::number_of(datatype),
                     api::number_of(residence), comm));
-    // As bytes: a handle is no enumerator.
+    // Copied as bytes, because a handle is no enumerator.
     std::memcpy(op, &handle, sizeof handle);
     return {};
   });

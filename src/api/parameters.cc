@@ -1,4 +1,4 @@
-// The library's parameters by name: what base/parameters.def declares, and the variables that are
+// The library's parameters by name: the declarations of base/parameters.def, and variables that are
 // read at each use. Source: c-api reference, section 13.1.
 
 #include "base/parameters.h"
@@ -25,7 +25,8 @@ namespace {
 
 using parameters::Kind;
 
-// Not in the table of parameters, since they are read at each use: here as they were at the first.
+// These variables are read at each use, so the table of parameters does not have them. Their values
+// here are those of the first question.
 constexpr std::array<std::pair<const char*, const char*>, 8> kReadAtEachUse = {{
     {"NCCL_DEBUG", "VERSION, WARN, INFO or TRACE: what is logged"},
     {"NCCL_DEBUG_SUBSYS", "subsystems whose lines are logged"},

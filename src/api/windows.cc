@@ -85,7 +85,7 @@ Status check_offset(const char* function, const Window& window, size_t offset, i
                                   function, offset, window.bytes_of(peer), peer);
 }
 
-// All ranks are in one load-store team: a rank's number is the same in both.
+// All ranks are in one load-store team, so a rank has one number for both.
 Status get_pointer(const char* function, const char* name, ncclWindow_t handle, size_t offset,
                    int peer, void** answer) {
   const auto window = TRY(find_window(function, handle, answer));

@@ -1,4 +1,4 @@
-// Carrier: what carries data to other machines, as a communicator has chosen it.
+// Carrier: a communicator's choice of the way by which data go to other machines.
 #pragma once
 
 #include <cstddef>

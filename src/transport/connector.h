@@ -45,12 +45,12 @@ class Connector {
 
   virtual ~Connector() = default;
   virtual Kind kind() const = 0;
-  /// As NCCL's log names it.
+  /// The name in NCCL's log.
   virtual std::string name() const = 0;
   /// Names as name() does, one for each device that shares the work.
   virtual std::vector<std::string> devices() const { return {name()}; }
-  /// Why it cannot serve such a pair: a phrase without a full stop; empty: it can. Of the pair
-  /// alone, so that both ends come to the same.
+  /// Returns why this connector cannot serve such a pair: a phrase without a full stop; empty: it
+  /// can. Depends on the pair alone, so that both ends agree.
   virtual std::string objection(const Pair& pair) const = 0;
 
   /// Makes this rank's ends, as far as they are not there yet, all at once.
@@ -63,7 +63,8 @@ class Connector {
   /// The peer has made its ends of these connections, and `reply` says where. This rank's are made.
   virtual Status adopt(int peer, std::span<const ShapedEnd> ends, const ConnectReply& reply,
                        const Deadline& deadline) = 0;
-  /// This rank leaves: what answer() has told the peer of these ends, or would.
+  /// This rank leaves. Writes the answer about these ends that answer() has given the peer, or
+  /// would give.
   virtual Status hand_over(int peer, bool same_process, std::span<const ShapedEnd> ends,
                            ConnectReply& reply) = 0;
   /// A peer that leaves has handed its ends over: adopt() will do with this reply when the peer is
@@ -77,8 +78,8 @@ class Connector {
 
   /// Device memory of this rank's own ends.
   virtual size_t device_bytes() const { return 0; }
-  /// Endpoint's, in that order; what takes no memory of the GPU has nothing to do, and stays as it
-  /// is.
+  /// The steps of Endpoint's functions, in their order. A connector without GPU memory does
+  /// nothing, and its connections stay.
   virtual Status suspend_peers() { return {}; }
   virtual Status suspend_own() { return {}; }
   virtual Status resume_own() { return {}; }

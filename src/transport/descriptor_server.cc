@@ -104,7 +104,7 @@ Status out_of_descriptors() {
       "what leaks them");
 }
 
-// Why a call on the connection to a peer's process failed, in the words of what the user can do.
+// Explains why a call on the connection to a peer's process failed, with the user's remedy.
 Status peer_failure(int error, const std::string& address) {
   switch (error) {
     case ECONNREFUSED:
@@ -159,7 +159,7 @@ Result<Fd> receive_descriptor(const Fd& socket, const std::string& address, cons
   switch (answer[0]) {
     case kFound:
       if (fd.valid()) return fd;
-      // The kernel drops what the receiver has no room for.
+      // The kernel drops descriptors for which the receiver has no room.
       return out_of_descriptors();
     case kOtherUser:
       return Status::remote_error(

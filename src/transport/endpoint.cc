@@ -152,8 +152,8 @@ Result<std::vector<executor::PortAddress>> Endpoint::connect(const executor::Pro
     executor::PortAddress address = connector_to(end.peer).port(end).value();
     address.can_put = reaches_user(end, /*at_sender=*/true);
     address.fills_slots_first = is_virtual_ && member_.same_process(end.peer);
-    // A virtual GPU reduces faster what lies in slots, which its core's cache has: an all-reduce of
-    // 16 MiB over 4 ranks takes 8.2 ms of the processor, by gets 12.4.
+    // A virtual GPU reduces faster from slots, which are in its core's cache: an all-reduce of 16
+    // MiB over 4 ranks takes 8.2 ms of processor time, and 12.4 ms by gets.
     address.can_get =
         reaches_user(end, /*at_sender=*/false) && (!address.fills_slots_first || are_windows_open_);
     address.opens_buffers = !address.in_host && reach_.in[static_cast<size_t>(end.peer)];
@@ -256,7 +256,7 @@ void Endpoint::note_adopted(const Unconnected& of, const ConnectReply& reply) {
   log_connection(of);
 }
 
-// As NCCL writes it: senders say what carries, and both ends what the network does.
+// Logs as NCCL does: senders name the carrier, and with the network both ends do.
 void Endpoint::log_connection(const Unconnected& of) const {
   const Connector& connector = connector_to(of.peer);
   const Pair& pair = pairs_[static_cast<size_t>(of.peer)];

@@ -29,7 +29,7 @@
 
 namespace niccolite::transport {
 
-/// By protocol; equal on all ranks.
+/// Shapes of FIFOs by protocol; equal on all ranks.
 struct Shapes {
   std::array<executor::FifoShape, executor::kProtocols> shared{};
   std::array<executor::FifoShape, executor::kProtocols> of_messages{};  // schedule::kMessageTag
@@ -50,9 +50,9 @@ class Endpoint {
            std::shared_ptr<Observer> observer = {});
   ~Endpoint();
 
-  /// Makes this rank's ends for `program`, all at once. connect() does so too; a process that
-  /// connects several ranks one after the other reserves for all first, or else their ends would be
-  /// made one by one as their peers ask for them, each with memory of its own.
+  /// Makes this rank's ends for `program`, all at once. connect() does so, too. But a process that
+  /// connects several ranks one after the other must reserve for all ranks first. Otherwise peers'
+  /// requests would have the ends made one by one, each with memory of its own.
   Status reserve(const executor::Program& program, executor::Protocol protocol);
 
   /// Returns the addresses for every port of `program`, in port order. Makes the missing
@@ -62,11 +62,12 @@ class Endpoint {
                                                      executor::Protocol protocol,
                                                      const Deadline& deadline);
 
-  /// A peer connects: makes this rank's half of each connection and tells where it is.
+  /// A peer connects: makes this rank's half of each connection, and returns its place.
   Result<Bytes> answer(int from, std::span<const std::byte> request);
 
-  /// This rank is about to leave, and nothing connects any more. What each peer has to keep() that
-  /// may still connect to this rank, and then needs no answer (docs/design/0061).
+  /// This rank is about to leave, and nothing connects any more. Returns a message for each peer
+  /// that may still connect to this rank: a peer that keep()s the message needs no answer
+  /// (docs/design/0061).
   struct Legacy {
     int peer;
     Bytes message;
@@ -77,8 +78,8 @@ class Endpoint {
   Status keep(int from, std::span<const std::byte> message);
 
   /// From now on connections serve advertisements of memory in windows
-  /// (executor/protocol/advertisement.h), too: all ranks between the same operations. What
-  /// connect() gave before does not know it.
+  /// (executor/protocol/advertisement.h), too. All ranks call it between the same operations.
+  /// Addresses that connect() returned before lack the advertisements.
   void open_windows() { are_windows_open_ = true; }
 
   /// Waits until all that this rank's kernels have sent to other machines is the network's, or
@@ -86,8 +87,8 @@ class Endpoint {
   bool await_flush(const Deadline& deadline) const;
   /// Before the end; the last word counts.
   void set_farewell(Farewell farewell);
-  /// Ends the streams to other machines, as the destructor does; the memory of all connections
-  /// stays. After an abort or a failure.
+  /// Ends the streams to other machines after an abort or a failure, as the destructor does. The
+  /// memory of all connections stays.
   void close();
 
   /// How the ways to ranks of other machines do; none: none is connected. Any thread.

@@ -12,7 +12,7 @@ enum class Farewell : uint8_t {
   // Ends the streams in order and waits, as Acknowledged does, but whatever peers have
   // acknowledged: their systems have the bytes, and a stopped peer reads them when it goes on.
   Unread,
-  // As Acknowledged, but waits milliseconds: after an abort or a failure.
+  // Waits as Acknowledged does, but for milliseconds: after an abort or a failure.
   Hurried,
 };
 

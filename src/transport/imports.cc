@@ -73,8 +73,8 @@ Status Import::suspend() {
 
 Status Import::resume(Fd kept, const Deadline& deadline) {
   std::lock_guard lock(mutex_);
-  // While nobody here used the chunk, its owner may have suspended it, which makes the mapping one
-  // of memory that is gone.
+  // While this process did not use the chunk, its owner may have suspended it. Then the old mapping
+  // is of memory that is gone.
   if (users_ == 0 && !is_new_ && memory_.device() >= 0) {
     Fd descriptor = TRY(descriptor_of(origin_, std::move(kept), deadline));
     TRY(machine_.resume_import(memory_, std::move(descriptor)));

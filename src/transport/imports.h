@@ -2,9 +2,8 @@
 // for all of them (device -1). All communicators that have connections in the chunk share one
 // mapping, as they share the chunk at its owner (pool.h).
 //
-// An import is suspended together with its chunk: whoever uses it says so, and when nobody does,
-// the mapping lets go of the owner's memory while its addresses stay taken. Thread safety: any
-// thread.
+// An import is suspended together with its chunk. Its users register, and while there is none, the
+// mapping lets go of the owner's memory, but its addresses stay taken. Thread safety: any thread.
 #pragma once
 
 #include <memory>

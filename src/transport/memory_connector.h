@@ -1,7 +1,7 @@
-// MemoryConnector: what the connectors have in common whose both ends see the same memory. Each end
-// has its control blocks, the receiver the slots, too, in chunks of a pool (pool.h); the other end
-// learns token and offset, and opens the chunk. Where the memory is and how it is opened, the kinds
-// know.
+// MemoryConnector: the common part of the connectors whose ends both see one memory. Each end has
+// its control blocks, and the receiver also the slots, in chunks of a pool (pool.h). The other end
+// learns token and offset, and opens the chunk. The derived classes know where the memory is and
+// how to open it.
 #pragma once
 
 #include <map>
@@ -51,7 +51,7 @@ class MemoryConnector : public Connector {
   /// Lets the kernels of a device of the asker's process use a chunk of this process's, once for
   /// each chunk of an answer.
   virtual Status let_in(const Chunk& chunk, int device) = 0;
-  /// The chunk of `peer` that `origin` names; `kept`: its descriptor, where that is here already.
+  /// Opens the chunk of `peer` that `origin` names; `kept`: its descriptor, if it is here already.
   virtual Result<RemoteChunk> open(int peer, const Origin& origin, Fd kept,
                                    const Deadline& deadline) = 0;
   /// Finds a chunk of a rank of this process.

@@ -18,14 +18,16 @@ int cores() {
   return sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
 }
 
-// A thread for each direction carries more than one for both, but small messages are slower where
-// threads share cores: of virtual GPUs whose kernels take them, and of processes bound to few.
+// Two threads, one for each direction, carry more than one. But small messages are slower if
+// threads share cores: with virtual GPUs the kernels use the cores, and a process may be bound to a
+// few.
 constexpr int kCoresToSpare = 4;
 
 // Two threads copy about 4 GB/s, less than most wires carry. Small messages use the first proxy
 // alone, so that the other proxies cost nothing then.
 constexpr int kCoresOfTwoProxies = 8;
-// A rank's share of the cores that this process may use: the ranks beside it may use them, too.
+// A rank's share of the cores that this process may use: other ranks of the machine may use them,
+// too.
 constexpr int kCoresOfFourProxies = 16;
 
 size_t number_of_proxies(bool is_gpu, const Carrier& carrier) {
@@ -219,7 +221,8 @@ bool NetworkConnector::await_flush(const Deadline& deadline) const {
   const auto are_flushed = [proxies = started()] {
     return std::ranges::all_of(proxies, [](const auto* proxy) { return proxy->is_flushed(); });
   };
-  // At the end of a communicator, and mostly true at once: not worth a signal of the proxy's.
+  // Only polls, at the end of a communicator: mostly all is flushed already, so that a signal of
+  // the proxy is not worth it.
   while (!are_flushed()) {
     if (deadline.passed()) return false;
     std::this_thread::sleep_for(std::chrono::microseconds(200));

@@ -21,7 +21,7 @@ void write(Writer& writer, const std::optional<milliseconds>& age) {
 }
 
 milliseconds read_age(Reader& reader) {
-  // Beyond what any process lives.
+  // A greater age than any process's.
   constexpr uint64_t kMostAge = uint64_t{1} << 40;
   const uint64_t age = reader.u64();
   if (age > kMostAge) reader.reject("an impossible age");

@@ -1,4 +1,4 @@
-// NetworkState: what a rank can tell of its ways to other machines when an operation stands still:
+// NetworkState: a rank's knowledge of its ways to other machines when an operation stands still:
 // whether its proxy comes round, and on which connections to which ranks nothing moves. Plain
 // values, which travel.
 #pragma once
@@ -27,9 +27,9 @@ struct Traffic {
   /// They are about to go, or have just gone, another way than that connection: its silence says
   /// nothing yet of the ranks.
   bool has_another_way = false;
-  /// Kernels have published what the peer's proxy does not have yet.
+  /// Kernels have published data that the peer's proxy does not have yet.
   bool is_under_way = false;
-  /// So long ago the peer's proxy last acknowledged something; none: never.
+  /// Time since the peer's proxy last acknowledged something; none: it never has.
   std::optional<std::chrono::milliseconds> acknowledged{};
   /// So long ago bytes last came from the peer; none: never.
   std::optional<std::chrono::milliseconds> heard{};
@@ -51,9 +51,10 @@ struct ProxyThread {
 struct NetworkState {
   static constexpr size_t kMostPeers = 64;
 
-  /// Adds what another proxy of the rank tells.
+  /// Adds the state of another proxy of the rank.
   void join(NetworkState other);
-  /// Puts those peers first on whose way something has waited longest, and leaves out the rest.
+  /// Sorts peers by the longest wait on their way, the longest first, and drops the last ones above
+  /// kMostPeers.
   void sort_out_peers();
 
   std::vector<ProxyThread> threads{};

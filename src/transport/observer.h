@@ -1,5 +1,5 @@
-// Observer: hears what becomes of the connections of one rank: that they are made, and each step of
-// those whose slots a proxy carries (net/proxy.h). On the threads that do it, so that it must not
+// Observer: hears of the connections of one rank: that they are made, and, if a proxy carries their
+// slots (net/proxy.h), of each step. It is called on the threads that do the work, so it must not
 // wait. Thread safety: any thread.
 #pragma once
 
@@ -42,7 +42,7 @@ class Observer {
   virtual ~Observer() = default;
   virtual void connected(int peer) = 0;
   virtual void step(const ProxyStep& step, ProxyStepState state) = 0;
-  /// Does anybody want to know what threads do?
+  /// True if anybody wants to hear of the threads' states.
   virtual bool wants_state() const = 0;
   virtual void state(ProxyState state) = 0;
   /// The name under which a network plug-in reports on this step (NCCL's phandle); null: nobody

@@ -1,5 +1,5 @@
-// Pair: what two ranks of a communicator know of the way between them. Both know the same
-// (comm/links.h), and so come to the same connector.
+// Pair: facts about the way between two ranks of a communicator. Both ranks know equal facts
+// (comm/links.h), and so choose the same connector.
 #pragma once
 
 #include <cstdint>

@@ -73,7 +73,7 @@ Pattern pattern_of(const Token& token, int from) {
   return pattern;
 }
 
-// The trials of one rank. What a copy that has not ended may still touch is kept for ever.
+// The trials of one rank. Memory that an unfinished copy may still touch is never freed.
 class Trial {
  public:
   Trial(gpu::Machine& machine, int device, const bootstrap::Member& member)

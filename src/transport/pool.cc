@@ -116,7 +116,7 @@ std::shared_ptr<Pool> Pool::of(gpu::Machine& machine, int device, Purpose purpos
 size_t Pool::rounded(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
 Result<std::vector<Span>> Pool::allocate(std::span<const size_t> sizes) {
-  // The largest first: small pieces find room in what these leave.
+  // The largest piece first: small pieces find room in the gaps that large ones leave.
   std::vector<size_t> order(sizes.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::ranges::stable_sort(order, std::ranges::greater(), [&](size_t i) { return sizes[i]; });

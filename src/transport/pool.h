@@ -41,14 +41,14 @@ class Chunk final : public Shareable {
   int device() const { return memory_.device(); }
   /// InvalidUsage while the chunk is suspended.
   Result<Fd> export_descriptor() const override EXCLUDES(mutex_);
-  /// Keeps a descriptor from now on, so that export_descriptor() asks no driver, which may let it
-  /// wait: behind a launch of this process that waits for room, which kernels have that wait for
-  /// the very peer who asks.
+  /// Keeps a descriptor from now on, so that export_descriptor() need not ask the driver. The
+  /// driver may block: behind a launch of this process that waits for room, which kernels have that
+  /// wait for the very peer that asks for the descriptor.
   Status hold_descriptor() EXCLUDES(mutex_);
   /// Lets kernels of another device of this process use the chunk.
   Status grant_access(int device) const;
 
-  /// Takes `bytes` that nobody has had: their offset, or nothing when there is no room.
+  /// Takes `bytes` that were never carved: their offset, or nothing when there is no room.
   std::optional<size_t> carve(size_t bytes) EXCLUDES(mutex_);
   /// Divides the chunk's bytes among its users in proportion to their carved bytes, of which the
   /// caller has `carved`. The shares of all users add up to the chunk.
@@ -116,7 +116,7 @@ class Share {
   ~Share();
   Share(const Share&) = delete;
 
-  /// As Pool::allocate(). Not while suspended.
+  /// Allocates as Pool::allocate() does, but not while suspended.
   Result<std::vector<Span>> allocate(std::span<const size_t> sizes);
   /// Device memory that the share takes, its part of shared chunks included.
   size_t bytes() const;

@@ -1,8 +1,8 @@
 // Signals: one rank's counters of signals (executor/protocol/signal.h): a line for each peer, in
-// shareable device memory, which the peers store to. As with connections (Endpoint), a peer is
-// asked for its lines when they are first needed, and answers from a thread of its own, so that
-// this waits for the peer's process but never for its calls. A communicator that sends no signals
-// has no lines.
+// shareable device memory, which the peers store to. As with connections (Endpoint), a rank asks a
+// peer for the lines at their first use. The peer answers from a thread of its own, so that the
+// wait is for the peer's process but never for its calls. A communicator that sends no signals has
+// no lines.
 //
 // Lines stay when a communicator is suspended: a signal that has arrived is not lost. Thread
 // safety: line_of() and remote_line() by one thread at a time; answer() by any at any time.
@@ -28,7 +28,7 @@ class Signals {
   ~Signals();
   Signals(const Signals&) = delete;
 
-  /// This rank's line for `peer`.
+  /// Returns this rank's line for `peer`.
   Result<executor::SignalLine*> line_of(int peer) EXCLUDES(mutex_);
   /// The line that `peer` has for this rank, at its address in this process.
   Result<executor::SignalLine*> remote_line(int peer, const Deadline& deadline);

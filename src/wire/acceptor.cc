@@ -13,8 +13,8 @@ constexpr size_t kMaxStrangers = 512;
 constexpr int kMaxAcceptsPerTurn = 64;  // then open links have their turn
 constexpr int kMaxLoggedRefusals = 20;  // a scan in a loop must not fill the log
 constexpr auto kRest = std::chrono::milliseconds(50);
-// Programs open and close files all the time: a shortage that lasts is worth a word. Whoever was
-// dropped dials again within the gap.
+// Programs open and close files all the time, so only a lasting shortage is worth a word. A peer
+// that was dropped dials again within the gap.
 constexpr auto kLastingShortage = std::chrono::seconds(2);
 constexpr auto kBetweenShortages = std::chrono::seconds(3);
 
@@ -65,7 +65,7 @@ void Acceptor::accept_waiting() {
     int error = 0;
     Result<std::optional<Socket>> socket = listener_.accept(&error);
     if (!socket.is_ok()) {
-      // Linux says so before it looks whether anybody waits.
+      // Linux gives this error before it looks whether anybody waits.
       pollfd waiting{.fd = listener_.fd(), .events = POLLIN, .revents = 0};
       if (poll(&waiting, 1, 0) == 0) return;
       // Out of descriptors. A stranger's is the first to go; without strangers wait for others of

@@ -15,8 +15,8 @@ namespace niccolite::wire {
 
 class Acceptor final : private Link::Owner {
  public:
-  /// `welcome` gets each authenticated link and must set its owner. `exhausted` is called when
-  /// connections could not be accepted for want of descriptors for seconds, again and again.
+  /// `welcome` gets each authenticated link and must set its owner. `exhausted` is called again and
+  /// again while connections cannot be accepted for seconds because there are no descriptors.
   static Result<std::unique_ptr<Acceptor>> create(
       EventLoop& loop, Socket listener, const Link::Options& options,
       std::function<void(std::unique_ptr<Link>)> welcome,

@@ -168,7 +168,8 @@ EventLoop::Id EventLoop::at(Clock::time_point time, std::function<void()> task) 
   const Id id = next_id_++;
   timers_.emplace(std::pair(time, id), std::move(task));
   timer_times_.emplace(id, time);
-  // Set by whoever has borrowed the loop, whose own thread may wait for longer.
+  // Another thread that has borrowed the loop may set the timer. Then the loop's own thread wakes
+  // up, because its wait may be too long.
   if (runner_ != std::thread::id() && runner_ != std::this_thread::get_id()) post([] {});
   return id;
 }

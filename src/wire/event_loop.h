@@ -41,14 +41,15 @@ class EventLoop {
   void stop();
   void post(std::function<void()> task) EXCLUDES(mutex_);
 
-  /// For what no descriptor tells: called before each wait, with what may be waited at most as its
-  /// result (Clock::duration::max(): until something happens).
+  /// Sets a function for events that no descriptor signals. It is called before each wait, and
+  /// returns the longest allowed wait (Clock::duration::max(): until something happens).
   void set_poller(std::function<Clock::duration()> poll) { poll_ = std::move(poll); }
 
   /// Calls `ready` with the events (EPOLLIN, ...) of `fd` until forget(). The caller keeps `fd`
   /// open until then.
   Result<Id> watch(int fd, uint32_t events, std::function<void(uint32_t)> ready);
-  /// As watch(). If the loop is shared, a thread that borrows the loop may serve the watch, too.
+  /// Watches like watch(). If the loop is shared, a thread that borrows the loop may serve the
+  /// watch, too.
   Result<Id> watch_shared(int fd, uint32_t events, std::function<void(uint32_t)> ready);
   void change(Id watch, uint32_t events);
   void forget(Id watch);
@@ -109,9 +110,9 @@ class EventLoop {
     ~Borrowed() { loop.let_go(); }
     EventLoop& loop;
   };
-  // The word is only ever exchanged. Take a thread whose second try to borrow fails because this
-  // one has the loop: this one's exchange comes after that thread's, and finds it, as otherwise the
-  // unlock would have happened before that try.
+  // The word is only ever exchanged. Suppose that another thread's second try to borrow fails
+  // because this thread has the loop. Then this thread's exchange comes after the other one's, and
+  // finds it: otherwise the unlock would have happened before that try.
   void let_go() {
     turn_.unlock();
     if (is_wanted_.exchange(false, std::memory_order_acq_rel) && on_return_) on_return_();
@@ -130,7 +131,7 @@ class EventLoop {
   Fd epoll_;
   Fd wake_;    // eventfd, kWake
   Fd shared_;  // epoll, kShared; none: the loop is not shared
-  // Held by whoever runs callbacks: all below but tasks_ is theirs.
+  // Held by the thread that runs callbacks. It guards all members below, except for tasks_.
   std::mutex turn_;
   std::atomic<bool> is_wanted_{false};  // by who shall hear when the loop is let go
   std::function<void()> on_return_;

@@ -157,7 +157,7 @@ Status Link::finish_connect() {
   return flush();
 }
 
-// Reads no more than the message under way: what follows it is only read once the peer is known.
+// Reads no more than the present message: later bytes are only read once the peer is known.
 Status Link::read_handshake() {
   while (state_ == State::Handshaking) {
     const size_t expected = initiator_                      ? authentication::kReplyBytes
@@ -318,7 +318,7 @@ void Link::resume() {
   if (!paused_) return;
   paused_ = false;
   update_watch();
-  // From a timer, not from here: the caller may be inside a callback of another link.
+  // Delivered from a timer, because the caller may be inside a callback of another link.
   timer_ = loop_.after(EventLoop::Clock::duration::zero(), [this] {
     Status status = deliver_frames();
     if (!status.is_ok()) end(std::move(status));

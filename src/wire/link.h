@@ -82,7 +82,7 @@ class Link {
   void end_with(const ProcessId& process);
   /// Queues a frame; only while open.
   void send(std::span<const std::byte> payload);
-  /// Stops or resumes delivering frames; what arrives stays in the kernel.
+  /// Stops or resumes delivering frames; bytes that arrive stay in the kernel.
   void pause();
   void resume();
   /// Sends the queued bytes, ends this side's stream and drops bytes that still arrive.
@@ -150,9 +150,9 @@ class Link {
   Address peer_;
   EventLoop::Id watch_ = 0;
   EventLoop::Id timer_ = 0;
-  // While there is something that is not delivered: the timer of the next look, when the last
-  // acknowledgement came, as the last look saw it, what had been tried until then, and whether
-  // nobody seemed to be there.
+  // State of the looks while some data are undelivered: the timer of the next look; at the last
+  // look, the time of the last acknowledgement and the number of tries; whether the peer's host
+  // seemed to be gone.
   EventLoop::Id look_ = 0;
   EventLoop::Clock::time_point acknowledged_;
   uint32_t tries_ = 0;

@@ -1,7 +1,7 @@
-// ChunkCopies: the data of chunks that an LL connection has on its way, without the flags that
-// stand between them in a slot (executor/protocol/ll.h): what travels between machines. Each slot
-// has a place of its own. A channel's memory is made when it is first used. Thread safety: the
-// thread of the end's proxy.
+// ChunkCopies: the data of the chunks that an LL connection has on its way between machines. They
+// lack the flags that stand between them in a slot (executor/protocol/ll.h). Each slot has a place
+// of its own. A channel's memory is made when it is first used. Thread safety: the thread of the
+// end's proxy.
 #pragma once
 
 #include <cstddef>

@@ -7,7 +7,7 @@ using executor::FifoShape;
 
 namespace {
 
-// As LL has them (relay.h), which is at least as much as Simple's.
+// Returns the bytes of LL's size entries (relay.h), which need at least as much room as Simple's.
 size_t notes_bytes(const FifoShape& shape, bool is_send) {
   const uint32_t blocks =
       (shape.depth + executor::relay::kNotesOfBlock - 1) / executor::relay::kNotesOfBlock;

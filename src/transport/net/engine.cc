@@ -17,7 +17,8 @@ using wire::EventLoop;
 
 namespace {
 
-// Measured by bench/sockets on two cores: 0 costs some 15 us a message, and so do 20.
+// Measured by bench/sockets on two cores: a message costs about 15 us more with 0 looks, and also
+// with 20.
 constexpr int kLooks = 5;
 // Between looks whether kernels' workers still do the thread's work; while one waits for the
 // sockets, doubled each time.
@@ -83,11 +84,12 @@ void Engine::ring_thread() {
   if (::write(rung_.get(), &one, sizeof one) < 0) return;
 }
 
-// By a thread that has borrowed the loop. The bell is as a sleeping thread leaves it.
+// Does the thread's work, in a thread that has borrowed the loop. The doorbell is left as a
+// sleeping thread leaves it.
 //
-// Kernels go on before peers are told that something has come, or been read: a system call, which
-// wakes the peer. Mostly a kernel or the program then sends something, and what the peer is told
-// travels behind that (frame.h).
+// Kernels go on before peers get news of arrived or consumed data, because the news is a system
+// call that wakes the peer. Mostly a kernel or the program then sends something, and the news
+// travels behind it (frame.h).
 void Engine::work_for_thread() {
   turns_.fetch_add(1, std::memory_order_relaxed);
   do bell_.go_to_sleep();
@@ -97,7 +99,7 @@ void Engine::work_for_thread() {
   if (std::exchange(sleeps_for_good_, false)) ring_thread();
 }
 
-// Whoever has the loop has mostly done in a moment, and may have lost its core.
+// The thread that has the loop is mostly done in a moment, but it may have lost its core.
 bool Engine::serve(std::span<const epoll_event> ready) {
   const auto serve_all = [&] {
     if (ready.empty())
@@ -116,11 +118,11 @@ bool Engine::serve(std::span<const epoll_event> ready) {
 
 void Engine::before_wait() {
   if (!has_untold_.load(std::memory_order_relaxed)) return;
-  // Whoever else has the loop may have done the last that it does before it tells.
+  // Another thread that has the loop may just have looked for news for the last time.
   if (!loop_->try_borrow([this] { tell_soon(); })) ring_thread();
 }
 
-// With the loop.
+// Called with the loop borrowed.
 void Engine::tell_soon() {
   has_untold_.store(false, std::memory_order_relaxed);
   if (options_.tell) options_.tell();
@@ -217,8 +219,9 @@ EventLoop::Clock::duration Engine::poll() {
   const bool has_turned = std::exchange(turns_seen_, turns) != turns;
   const bool is_aside = is_served_.load() || has_turned;
   if (options_.workers != nullptr) loop_->leave_shared(is_aside);
-  // Whoever has served nothing since the last look may have no core, or be stopped. Who has is left
-  // alone: two threads that serve the same sockets wake each other.
+  // If no worker has served anything since the last look, the worker may have no core, or be
+  // stopped. A worker that serves is left alone: two threads that serve the same sockets wake each
+  // other.
   if (options_.workers != nullptr && is_aside && !has_turned) loop_->serve_shared();
   if (progress_and_tell()) {
     if (options_.workers != nullptr) options_.workers->wake();

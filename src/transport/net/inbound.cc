@@ -92,7 +92,7 @@ Status Inbound::begin(Stream& stream, const Frame& frame) {
     return {};
   }
   if (flow.connection != nullptr) {
-    // Its sender knows that it broke. From here on nothing of it reaches a slot.
+    // The sender knows that the connection broke. From here on none of its bytes reaches a slot.
     flow.connection->drop();
     ended_.push_back(std::move(flow.connection));
   }

@@ -22,8 +22,8 @@ class Inbound final : private Stream::Owner {
     std::function<void(Status)> fail;
     wire::EventLoop::Clock::duration patience;  // with a peer that should connect again
     Pulse* pulse = nullptr;                     // outlives it
-    // Keeps back credit and acknowledgements: those for which the peer does not wait until
-    // tell_soon(), and, while the peer has enough credit, the rest until settle().
+    // Keeps back credit and acknowledgements for which the peer does not wait until tell_soon().
+    // While the peer has enough credit, it keeps back the rest until settle().
     bool keeps_back = false;
     // Takes the peer's credit and acknowledgements that came behind a part, about this rank's
     // sends.
@@ -35,7 +35,7 @@ class Inbound final : private Stream::Owner {
   void add(const Key& key, Incoming& end);
   /// The peer has proved who it is.
   void welcome(wire::Link::Stream from);
-  /// Moves what can be moved; true when that was something.
+  /// Makes all possible progress; true if anything has moved.
   bool progress();
   /// Tells the peer the credit and acknowledgements for which it may wait soon.
   void tell_soon();

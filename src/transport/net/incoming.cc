@@ -117,10 +117,10 @@ bool Incoming::collect(Credit which, const std::function<void(const Frame&)>& qu
   bool any = false;
   for (uint32_t number = 0; number < shape_.channels; ++number) {
     Channel& channel = channels_[number];
-    // [credit] of the proxy: the kernel has read what lies in the slots. Pairs with its [consume].
+    // [credit] of the proxy: the kernel has read the slots. Pairs with the kernel's [consume].
     const uint64_t read =
         std::atomic_ref(share_.far(number).remote).load(std::memory_order_acquire);
-    // With LL a kernel does not wait for an empty chunk, so its head may be ahead of the published
+    // A kernel with LL does not wait for an empty chunk, so its head may be ahead of the published
     // steps.
     const uint64_t head = is_by_words() ? std::min(read, channel.published) : read;
     const bool is_news = head <= channel.published && head + shape_.depth > channel.told;

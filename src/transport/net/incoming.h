@@ -28,7 +28,7 @@ namespace niccolite::transport::net {
 
 class Incoming final : public ProxyEnd {
  public:
-  /// With memory that nobody else has a share of.
+  /// Makes an end with memory that no other proxy shares.
   static Result<std::unique_ptr<Incoming>> create(gpu::Machine& machine, const Key& key,
                                                   const executor::FifoShape& shape,
                                                   executor::relay::Bell& bell,
@@ -39,7 +39,7 @@ class Incoming final : public ProxyEnd {
   bool is_abandoned() const override { return false; }
   bool let_go(uint32_t channel) override;
 
-  /// Takes a part in. RemoteError for what an honest sender does not send: no byte of that is
+  /// Takes a part in. RemoteError for a part that no honest sender sends: none of its bytes is
   /// stored.
   Status accept(const Frame& part);
   /// Where the bytes of such a part belong, for as long as nothing else is done.

@@ -200,7 +200,7 @@ Result<bool> Messenger::send_messages() {
 
 Result<bool> Messenger::post(Message& message) {
   if (message.request != nullptr) return true;
-  // Behind the first end are the others alone.
+  // After the first end only the other ends follow.
   if (peer_ends() && receives_ + ends_received_ >= kMessages) return false;
   // A message that was here before must not be taken for the new one.
   std::memset(message.bytes.data(), 0, sizeof(Length));

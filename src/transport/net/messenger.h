@@ -1,10 +1,9 @@
-// Messenger: all that goes between this rank and one of another machine where a plug-in moves the
-// bytes: a connection of it in each direction. A message is its length and frames with their bytes,
-// one after the other; a plug-in need not tell the length of a message that came. An end is a
-// length alone. A message that is received lies in a message buffer first, as a receive must be
-// posted before anybody knows which slot it is for. Every frame has a place when it comes
-// (frame.h), so a message never waits in its buffer. Thread safety: handle() from any thread, the
-// rest on the proxy's.
+// Messenger: all traffic between this rank and a rank of another machine by a plug-in: one of the
+// plug-in's connections in each direction. A message is its length and frames with their bytes, one
+// after the other; a plug-in need not tell the length of a message that came. An end is a length
+// alone. A received message lies in a message buffer first, because a receive must be posted before
+// the slot is known. Every frame has a place when it comes (frame.h), so a message never waits in
+// its buffer. Thread safety: handle() from any thread, all else on the proxy's thread.
 #pragma once
 
 #include <deque>
@@ -46,7 +45,7 @@ class Messenger {
   void add(const Key& key, Incoming& end) { incoming_.emplace(key, &end); }
   /// The peer's handle. Connects once.
   void reach(const Network::Handle& peer);
-  /// Moves what can be moved; true when that was something.
+  /// Makes all possible progress; true if anything has moved.
   bool progress();
   /// Sends an end to the peer, after all queued frames.
   void finish() { is_finishing_ = true; }
@@ -61,8 +60,8 @@ class Messenger {
     std::vector<Part> parts;  // in it
   };
   /// All messages of one direction: a ring in one piece of memory, which is registered once, for as
-  /// long as the connection lasts. What operations move is copied to and from there, so that none
-  /// of them registers anything.
+  /// long as the connection lasts. Data of operations are copied to and from the ring, so that no
+  /// operation registers anything.
   struct Box {
     std::vector<std::byte> bytes;
     void* memory = nullptr;  // as registered

@@ -1,7 +1,7 @@
-// Network: what moves bytes between machines where a plug-in of NCCL's net interface does, whatever
-// the version of its tables. Messages of a connection arrive in order; nothing here waits: who
-// calls asks again. Thread safety: as NCCL's: one thread per communicator for what belongs to a
-// connection; choose() from any.
+// Network: moves bytes between machines by a plug-in of NCCL's net interface, whatever the version
+// of its tables. Messages of a connection arrive in order. Nothing here waits: the caller asks
+// again. Thread safety: as NCCL's: one thread per communicator for a connection's functions;
+// choose() from any thread.
 #pragma once
 
 #include <array>
@@ -31,14 +31,13 @@ class Network {
   const Properties& properties() const { return properties_; }
 
   virtual Result<void*> listen(Handle& handle) = 0;
-  /// Null: not yet. The handle keeps what a plug-in notes between calls.
+  /// Null: not yet. The handle keeps the plug-in's state between calls.
   virtual Result<void*> connect(Handle& handle) = 0;
   virtual Result<void*> accept(void* listener) = 0;
   virtual Result<void*> register_memory(void* connection, void* data, size_t bytes) = 0;
   virtual void deregister_memory(void* connection, void* memory) = 0;
-  /// A request; null: there is no room for now.
-  /// `event`: what the plug-in is to call the message by when it tells a profiler of it; may be
-  /// null.
+  /// Returns a request; null: there is no room for now. `event`: the name under which the plug-in
+  /// reports the message to a profiler; may be null.
   virtual Result<void*> send(void* connection, void* data, size_t bytes, int tag, void* memory,
                              void* event) = 0;
   virtual Result<void*> receive(void* connection, void* data, size_t bytes, int tag,
@@ -62,8 +61,7 @@ class Network {
   /// A function that hears the plug-ins' reports on messages under way; returns 0. As NCCL's
   /// ncclProfilerCallback_t.
   using EventSink = int (*)(void** event, int type, void* of, int64_t layout, void* data);
-  /// Sets the function that hears the reports; nobody hears them by default. Before the first
-  /// choose().
+  /// Sets the function that hears the reports, before the first choose(). By default there is none.
   static void tell_events_to(EventSink sink);
 
  protected:

@@ -11,10 +11,10 @@ using wire::Link;
 
 namespace {
 
-// Several rails that are idle share a chunk. What a connection that breaks has not carried
-// as a whole is sent once more: a bound on that, too.
+// Largest part. Several idle rails share a chunk. A part that a broken connection has not carried
+// as a whole is sent once more, so this bounds the repeated bytes, too.
 constexpr uint32_t kMostOfPart = 256 << 10;
-// Smaller parts stay on the rank's own rail until they come to as much together.
+// Smaller parts stay on the rank's own rail until their sum reaches this size.
 constexpr uint32_t kWorthARail = 16 << 10;
 // Bytes that must be on their way on one socket before another socket of the rail is used. Chunks
 // that share a rail arrive later than chunks that follow each other, and each socket has
@@ -309,7 +309,7 @@ void Outbound::stream_ended(Stream& stream, Stream::End how, Status why) {
   flow.dialing_since = Pulse::Clock::now();
   if (flow.link != nullptr) return;                      // another one is on its way
   if (flow.attempts > 0) return dial_failed(flow, why);  // it brought nothing
-  // By the loop's own thread: whoever serves the sockets has other things to do.
+  // The loop's own thread dials, because the serving thread may have other things to do.
   flow.retry = loop_.after(std::chrono::milliseconds(0), [this, &flow] { dial(flow); });
 }
 

@@ -45,7 +45,7 @@ class Outbound final : private wire::Link::Owner, private Stream::Owner {
   /// The peer's proxy listens there, on each of its rails. Dials once.
   void reach(std::span<const Address> addresses);
 
-  /// Moves what can be moved; true when that was something.
+  /// Makes all possible progress; true if anything has moved.
   bool progress();
   /// Takes the peer's news of this rank's parts, which came behind a part of the peer.
   Status take_news(const Frame& frame);
@@ -82,8 +82,8 @@ class Outbound final : private wire::Link::Owner, private Stream::Owner {
     uint32_t silences = 0;      // looks in a row that found nothing new
     uint32_t in_vain = 0;  // connections in a row that silence replaced: none brought a part soon
     uint32_t looks_away = 0;  // in a row that found it on another rail
-    // Dialing beside a connection is nothing that anybody waits for. None: it is connected,
-    // or given up.
+    // Since when a connection is being dialed that somebody waits for. None: it is connected or
+    // given up, or is dialed beside a live connection.
     std::optional<Pulse::Clock::time_point> dialing_since{};
     Pulse::Clock::time_point moved_at{};  // the last acknowledgement, or the first of those parts
   };

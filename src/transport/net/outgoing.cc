@@ -188,7 +188,7 @@ bool Outgoing::let_go(uint32_t channel) {
   return loop_ == nullptr || loop_->try_borrow([&] { empty_to_slots(channel); });
 }
 
-// The kernel that has named the places does not run: notes and slots are nobody's but the loop's.
+// The kernel that has named the places does not run, so only the loop uses size entries and slots.
 void Outgoing::empty_to_slots(uint32_t number) {
   Channel& channel = channels_[number];
   const uint64_t tail = std::atomic_ref(share_.far(number).remote).load(std::memory_order_acquire);

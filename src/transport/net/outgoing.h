@@ -2,23 +2,26 @@
 // host's memory, whose receiver is the proxy (executor/protocol/relay.h):
 //
 //   kernel                                        proxy
-//   slot, note, then `far.remote` = tail   --->   acquires the tail; sends steps below the limit
+//   slot, size entry (note), then          --->   acquires the tail; sends steps below the limit
+//     `far.remote` = tail
 //   acquires `own.remote` = head           <---   slots whose parts are with the receiver's proxy
 //                                                 may be written again
 //
-// Where the kernel has named a place in the user's memory (executor/protocol/user_memory.h), the
+// If the kernel has named a place in the user's memory (executor/protocol/user_memory.h), the
 // step's bytes are sent from there.
 //
-// By LL there is no tail:
+// LL has no tail:
 //
-//   slot's words and note, in any order    --->   sees the note of the next step; takes its words as
-//                                                 they come, and sends their data when it has all
+//   slot's words and size entry, in any    --->   sees the size entry of the next step; takes its
+//   words
+//     order                                       as they come, and sends their data when all are
+//     there
 //   acquires `own.remote` = head           <---   as above
 //
 // Invariant: freed <= taken <= min(produced, limit); produced - freed <= depth, which the kernel
 // keeps, and limit - (steps that the receiver has consumed) <= depth, which the receiver keeps.
-// Thread safety: port(), is_flushed() and what UserMemory has from any thread, the rest on the
-// proxy's.
+// Thread safety: port(), is_flushed() and the functions of UserMemory from any thread, all others
+// on the proxy's thread.
 #pragma once
 
 #include <atomic>
@@ -50,7 +53,7 @@ struct Part {
 
 class Outgoing final : public ProxyEnd {
  public:
-  /// With memory that nobody else has a share of.
+  /// Makes an end with memory that no other proxy shares.
   static Result<std::unique_ptr<Outgoing>> create(gpu::Machine& machine, const Key& key,
                                                   const executor::FifoShape& shape,
                                                   executor::relay::Bell& bell,
@@ -76,7 +79,7 @@ class Outgoing final : public ProxyEnd {
   /// Calls `queue(part)` for all that may be sent, in parts of at most `part_bytes`. True when
   /// there was any.
   bool collect(uint32_t part_bytes, const std::function<void(const Part&)>& queue);
-  /// As an observer has the step of a part.
+  /// Describes a part's step for an observer.
   ProxyStep step_of(const Frame& part) const {
     return step_of(part.channel, part.step, part.bytes);
   }

@@ -114,8 +114,8 @@ Status Proxy::listen() {
 
 Proxy::~Proxy() {
   if (process_ != getpid()) {
-    // In a child made by fork() the threads do not exist, and sockets, epoll and what plug-ins have
-    // are the parent's, too: touches nothing.
+    // In a child made by fork() the threads do not exist, and sockets, epoll and the plug-ins'
+    // objects are the parent's, too: touches nothing.
     static_cast<void>(new (std::nothrow) auto(std::move(outbound_)));
     static_cast<void>(new (std::nothrow) auto(std::move(inbound_)));
     static_cast<void>(new (std::nothrow) auto(std::move(acceptors_)));
@@ -161,7 +161,7 @@ void Proxy::report(Engine& from, int peer, Status why) {
   from.loop().after(kBetterNews, [this, peer, kept] {
     // A peer that leaves without reading unneeded bytes resets the connection.
     if (!options_.member.has_left(peer)) return options_.fail(kept->copy());
-    // Without a failure, waits for this peer to acknowledge must end in another way.
+    // No failure ends the waits for this peer, so they must end in another way.
     sending_->loop().post([this, peer] {
       if (const auto to = outbound_.find(peer); to != outbound_.end()) to->second->abandon();
     });

@@ -75,12 +75,12 @@ class Proxy {
     bool is_send = false;
     friend auto operator<=>(const Name&, const Name&) = default;
   };
-  /// Takes its share of this rank's end of a connection. The end as it were with this proxy alone;
-  /// the same when asked again.
+  /// Takes its share of this rank's end of a connection. Returns the end as if this proxy had all
+  /// of it, with an equal result for every call.
   Result<executor::PortAddress> open(const Name& name, EndShare share) EXCLUDES(mutex_);
   /// The peer's proxy listens at these addresses, so that data can be sent to it.
   void reach(int peer, const std::vector<Address>& addresses);
-  /// Where the plug-in listens for that peer; the same when asked again.
+  /// Returns where the plug-in listens for that peer, with an equal result for every call.
   Result<Network::Handle> listen_for(int peer) EXCLUDES(mutex_);
   /// The peer's plug-in listens there.
   void reach(int peer, const Network::Handle& handle);
@@ -120,7 +120,7 @@ class Proxy {
   const pid_t process_;
   const wire::Link::Options link_;
   std::mutex pulses_mutex_;
-  // By peer; they stay where they are, for what follows.
+  // Pulses by peer; they are never moved, because other objects point to them.
   std::map<int, std::unique_ptr<Pulse>> pulses_ GUARDED_BY(pulses_mutex_);
   std::unique_ptr<Engine> sending_;    // and receiving, if there is no other; and plug-ins'
   std::unique_ptr<Engine> receiving_;  // may be null
@@ -134,7 +134,7 @@ class Proxy {
   std::map<Name, std::unique_ptr<Outgoing>> outgoing_ GUARDED_BY(mutex_);
   std::map<Name, std::unique_ptr<Incoming>> incoming_ GUARDED_BY(mutex_);
 
-  // By peer; they stay where they are.
+  // Messengers by peer; they are never moved.
   std::map<int, std::unique_ptr<Messenger>> made_messengers_ GUARDED_BY(mutex_);
 
   // The sender's thread.

@@ -1,6 +1,6 @@
-// ProxyEnd: what the two ends of a connection to another machine have in common: a share of the
-// end's memory, the bell of the engine that serves it, whether its proxy reaches the memory of this
-// rank's user, and who observes its steps.
+// ProxyEnd: the common part of the two ends of a connection to another machine. It has a share of
+// the end's memory, the doorbell of the engine that serves it, and the observer of its steps, and
+// knows whether its proxy reaches the memory of this rank's user.
 #pragma once
 
 #include <algorithm>

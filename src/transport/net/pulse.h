@@ -1,7 +1,7 @@
-// Pulse: when something last moved between this rank and one on another machine. The proxy's
-// threads write it as they work; whoever looks for the reason of a standstill reads it, also when
-// those threads are stuck. Thread safety: carries() and waits_on() by the sender's thread, the rest
-// by any.
+// Pulse: when something last moved between this rank and a rank on another machine. The proxy's
+// threads write it as they work. The search for the reason of a standstill reads it, also when the
+// proxy's threads are stuck. Thread safety: carries() and waits_on() by the sender's thread, all
+// else by any.
 #pragma once
 
 #include <atomic>
@@ -19,9 +19,8 @@ class Pulse {
  public:
   using Clock = wire::EventLoop::Clock;
 
-  /// So much is on its way, and nothing of it has been acknowledged since then, or a question has
-  /// not been answered; none: nothing is.
-  /// `has_another_way`: Traffic's.
+  /// `parts` and `bytes` are on their way. `since`: since then nothing has been acknowledged, or a
+  /// question has not been answered; none: nothing is on its way. `has_another_way`: Traffic's.
   void carries(uint64_t parts, uint64_t bytes, std::optional<Clock::time_point> since,
                bool has_another_way = false);
   /// The connection that carries() is about.

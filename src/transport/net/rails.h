@@ -1,6 +1,6 @@
-// Rails: the network interfaces over which the sockets of a process carry data, devices of the
-// network "Socket" in the order that users know from NCCL's log, and the paths over them to a peer.
-// Thread safety: pure functions, but find_rails(), which asks the system.
+// Rails: the network interfaces over which the sockets of a process carry data, and the paths over
+// them to a peer. The rails are the devices of the network "Socket", in the order that users know
+// from NCCL's log. Thread safety: pure functions, except for find_rails(), which asks the system.
 #pragma once
 
 #include <cstdint>
@@ -30,12 +30,13 @@ Result<std::vector<Interface>> find_rails(const Address& used);
 std::vector<Interface> fast_rails(const std::vector<Interface>& rails, std::span<const int> speeds,
                                   const Address& used);
 
-/// How many sockets to a peer share a rail. `threads` and `sockets_per_thread`: their product was
-/// asked for (NCCL_SOCKET_NTHREADS, NCCL_NSOCKS_PERTHREAD); 0: what suits the adapter of the PCI
-/// vendor `vendor`, as clouds limit what one TCP connection carries, and else the machine's GPUs.
+/// Returns how many sockets to a peer share a rail. `threads` and `sockets_per_thread`: the user
+/// wants their product (NCCL_SOCKET_NTHREADS, NCCL_NSOCKS_PERTHREAD); 0: a number that suits the
+/// adapter of the PCI vendor `vendor`, as clouds limit one TCP connection, or else the machine's
+/// GPUs.
 int sockets_of_rail(int64_t threads, int64_t sockets_per_thread, uint32_t vendor, gpu::Kind kind);
 
-/// From an interface of this host to an address of the peer.
+/// A way from an interface of this host to an address of the peer.
 struct Path {
   std::string interface;  // "eth1"; empty: unknown
   Address from;           // without a port

@@ -20,8 +20,8 @@ constexpr uint32_t kLooksAway = 30;  // before a stream tries its own rail again
 // 2 << that many looks: 17 minutes.
 constexpr uint32_t kMostInVain = 9;
 
-// At the third look in a row, and then ever less often: who is stopped is not tried all the time.
-// `in_vain`: connections that were replaced so.
+// True at the third silent look in a row, and then ever less often, so that a stopped peer is not
+// tried all the time. `in_vain`: connections that silence has replaced.
 bool is_time_to_act(uint32_t looks, uint32_t in_vain = 0) {
   return looks > (kSilentLooks - 1) << in_vain && std::has_single_bit(looks - 1);
 }
@@ -46,8 +46,8 @@ uint64_t Outbound::frames_heard() const {
   return heard;
 }
 
-// With nothing on its way there is nothing that could go unacknowledged, whatever became of the
-// link.
+// With nothing on its way, nothing could stay unacknowledged, whatever became of the link. So
+// hunger for credit is watched, too.
 void Outbound::watch_hunger() {
   if (is_finishing_) return;
   watch();
@@ -134,7 +134,7 @@ void Outbound::give_pulse() {
     oldest = &flow;
     since = waits;
   }
-  // From the third look on another path is tried, and at the next one it has had its time.
+  // Another path is tried from the third look on. At the next look the path has had its time.
   const bool has_another_way = oldest != nullptr && oldest->connection != nullptr &&
                                tried_.size() > 1 && oldest->silences <= kSilentLooks + 1;
   options_.pulse->carries(parts, bytes, since, has_another_way);

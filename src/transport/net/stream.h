@@ -13,7 +13,7 @@
 
 namespace niccolite::transport::net {
 
-/// From one rank to another.
+/// The most streams from one rank to another.
 inline constexpr int kMostStreams = 64;
 
 class Stream {
