@@ -1,4 +1,4 @@
-// What a call pays for being remembered (docs/design/0006-call-tags.md, 0035-verdicts.md).
+// What a call pays for being remembered.
 #include <benchmark/benchmark.h>
 
 #include "calls/call_log.h"

@@ -1,5 +1,5 @@
 // Can a thread queue a copy between GPUs while a kernel waits for it, whatever the program calls
-// meanwhile (docs/design/0018)? A collective by copy engines whose addresses are known only when
+// meanwhile? A collective by copy engines whose addresses are known only when
 // the kernels of all ranks run would need just that.
 //
 //   nvcc -O2 -std=c++20 -arch=sm_90 bench/copy_engine_lock.cu -o copy_engine_lock &&

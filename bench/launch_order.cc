@@ -1,5 +1,5 @@
 // Several communicators over the GPUs of this machine, each on streams of its own, in one process:
-// do they stand still when their operations do not fit a GPU together (docs/design/0047), and what
+// do they stand still when their operations do not fit a GPU together, and what
 // does a call cost the host? Prints a line of JSON.
 //   launch_order [rounds] [communicators] [bytes] [libnccl.so.2]
 // In each round the all-reduces are called in another order, the same for all ranks, each behind

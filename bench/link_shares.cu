@@ -1,4 +1,4 @@
-// How CTAs share a full link (docs/design/0014): copies of 1 GiB to a peer by cp.async.bulk, with a
+// How CTAs share a full link: copies of 1 GiB to a peer by cp.async.bulk, with a
 // fixed part for each CTA, and with 128 KiB for whoever is free. Prints GB/s, and when the first
 // and the last CTA were done, in microseconds.
 //

@@ -17,7 +17,7 @@ RATIOS = {"all_reduce": (2.4, 1.9, 1.35, 1.25, 1.1, 1.04),
           "sendrecv": (2.0, 1.6, 1.3, 1.3, 1.3, 1.05)}
 SENDRECV_128_MIB = 2.2
 TWO_RANKS_SMALL_ALL_REDUCE = 1.7
-CTAS, CTAS_OF_TWO_RANKS = 24, 48  # LL128 between two: docs/design/0075
+CTAS, CTAS_OF_TWO_RANKS = 24, 48  # LL128 between two ranks has more
 MEMORY_MIB = {"all_reduce": 64, "alltoall": 128}
 LIBRARY_MB = 12
 LIFE_MS = {"init": 40, "first_operation": 3, "destroy": 20}

@@ -1,5 +1,5 @@
 // CallLog: what one rank has called on one communicator, for the day on which the ranks turn out to
-// have called different things (docs/design/0006-call-tags.md). It numbers the calls, writes them
+// have called different things (docs/design/failures.md). It numbers the calls, writes them
 // to the communicator's event stream (observe/recorder.h) and reads them there; adding costs a few
 // nanoseconds, and nothing is formatted before somebody asks. Thread safety: any thread.
 //

@@ -8,8 +8,8 @@
 // Errors: a failing call leaves a blocking communicator usable. What concerns the communicator
 // itself (a lost peer, an operation of a nonblocking one) becomes its *asynchronous error*: the
 // first one stays, every later call returns it. Work that is queued then goes on waiting until
-// abort() or end(): what has not been done never looks done (docs/design/0019). Thread safety: one
-// thread at a time, except abort(), end(), state(), failure(), and the const getters.
+// abort() or end(): what has not been done never looks done (docs/design/failures.md). Thread
+// safety: one thread at a time, except abort(), end(), state(), failure(), and the const getters.
 //
 // Its functions are in files by subject: communicator.cc has its calls, initialization.cc how it
 // becomes ready, reach.cc the ways between its ranks, derivation.cc and suspension.cc what their
@@ -97,7 +97,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   /// Collective over all ranks; once. Blocks until every rank has come or the time is over.
   Status initialize();
 
-  /// Communicators from this one (docs/design/0020-communicators-from-communicators.md).
+  /// Communicators derived from this one.
   /// Collective; blocks. What is made is ready, and independent of this communicator from then on.
   /// One for each color, its ranks in the order of their keys, then of this communicator's ranks;
   /// null for kNoColor. When it fails on one rank it fails on all.
@@ -213,7 +213,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   /// The asynchronous error; fine when there is none.
   Status failure() const;
   /// Is the failure the loss of a rank that a shrink has left out? Then it is an error of
-  /// operations alone (record 0020). Not while there is an error of background work to tell of.
+  /// operations alone. Not while there is an error of background work to tell of.
   bool has_outlived_failure() const;
   /// The same, and makes it the last error.
   Status report_failure();

@@ -282,7 +282,7 @@ Status Communicator::give_back() {
 
 // Peers that have not come to this rank's last operations yet connect when they do, and would find
 // it gone. Their processes keep what they need, whatever their calls are doing
-// (docs/design/0061-hand-over.md).
+// (docs/design/connections.md).
 void Communicator::hand_over() {
   if (endpoint_ == nullptr || abort_.raised() || is_revoked() || is_suspended_) return;
   const Deadline deadline = Deadline::after(kHandOverTime);

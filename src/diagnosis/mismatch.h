@@ -1,5 +1,5 @@
 // Proofs that ranks have made calls that do not match, with a sentence that names both calls and
-// both ranks. A correct program is never accused; docs/design/0006-call-tags.md says why each of
+// both ranks. A correct program is never accused; docs/design/failures.md says why each of
 // these is a proof. Pure functions.
 #pragma once
 

@@ -1,5 +1,5 @@
 // Verdict: why an operation stands still, in a form that travels: the rank that finds it tells all
-// others, so that the log of every rank has the same sentence (docs/design/0035-verdicts.md). A
+// others, so that the log of every rank has the same sentence (docs/design/failures.md). A
 // verdict describes the present, not the future: a late rank may still come. Thread safety: as for
 // any value.
 #pragma once

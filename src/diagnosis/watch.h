@@ -1,7 +1,7 @@
 // Watch: looks after one communicator of several ranks: takes what waits have reported (executor/
 // report.h), asks other ranks for their calls, and has the communicator fail on all ranks once it
 // is proved that they have called different things. Whoever merely waits for a late rank goes on
-// waiting. The decisions and their reasons: docs/design/0006-call-tags.md.
+// waiting. The decisions and their reasons: docs/design/failures.md.
 //
 // Thread safety: look() by one thread at a time; account() by any.
 #pragma once

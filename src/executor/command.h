@@ -7,7 +7,7 @@
 //
 // A kernel that cannot finish ends by End alone. A failure of the communicator is no command: its
 // kernels go on waiting, so that what has not been done never looks done
-// (docs/design/0019-failed-work-waits.md).
+// (docs/design/failures.md).
 #pragma once
 
 #include <cstdint>

@@ -10,7 +10,7 @@
 // lie side by side (an all-gather's) have the user's count for a stride, which may be any number of
 // elements. Channels and chunks are multiples of 16 bytes in both, and of a line of memory unless
 // they are small: copies that begin within lines move them in parts, which over links is slower by
-// a third (docs/design/0013). All ranks compute the same partition from the same arguments.
+// a third. All ranks compute the same partition from the same arguments.
 #pragma once
 
 #include <cstddef>

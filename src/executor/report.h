@@ -12,7 +12,7 @@
 // or a sender; one that waits for an acknowledgement has sent all its data, and the peer's proxy
 // has to confirm them (protocol/user_memory.h), whatever the peer calls. A mismatch is not replaced
 // by a wait, except on GPUs for some milliseconds. What the host does with reports:
-// docs/design/0006-call-tags.md.
+// docs/design/failures.md.
 #pragma once
 
 #include <chrono>

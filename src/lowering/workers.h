@@ -13,7 +13,7 @@ namespace niccolite::lowering {
 
 /// Fixed: a channel's worker moves the tiles of its channel. Dynamic: the workers of all channels
 /// share the tiles of all of them, each of which is taken by one, whoever is free
-/// (docs/design/0014).
+/// (docs/design/lowering.md).
 enum class Tiles : uint8_t { Fixed, Dynamic };
 
 enum class Mover : uint8_t { Threads, BulkCopies };

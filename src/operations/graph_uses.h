@@ -1,6 +1,6 @@
 // GraphUses: which graphs hold operations of one communicator. Its connections must live as long as
 // any of them, since the program may launch them after it has destroyed the communicator
-// (docs/design/0082-graphs-that-outlive-communicators.md). Thread safety: any thread.
+// (docs/design/failures.md). Thread safety: any thread.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // LaunchOrder: keeps live operations of communicators that share a device from waiting for each
 // other in a circle, when the device has no place for all of them at a time and their streams come
-// to them in another order than on other devices (docs/design/0047-launch-order.md).
+// to them in another order than on other devices (docs/design/ordering.md).
 //
 // Where all that is launched and has not ended fits the device, nothing is ordered. An operation
 // that does not fit beside it waits until the operations that other communicators launched before

@@ -11,7 +11,7 @@
 //                        Within the capture, operations of several streams are chained by edges.
 //
 // A launch of a graph thus counts as an operation, at its place in the host's order. Why so, and
-// what it costs: docs/design/0007-graph-order.md. Thread safety: one thread at a time, the launches
+// what depends on it: docs/design/ordering.md. Thread safety: one thread at a time, the launches
 // of the communicator's graphs included.
 #pragma once
 

@@ -28,7 +28,7 @@ constexpr int kMostSharedByMessages = 16;
 constexpr size_t kMostVirtualMessageBytes = 4 << 20;
 constexpr size_t kLeastMessageSlot = 128;
 
-// Small messages of one pair share a launch, a slot of the connection each (docs/design/0026): as
+// Small messages of one pair share a launch, a slot of the connection each: as
 // many each way as a CTA has room for.
 constexpr uint32_t kSmallMessagesOfALaunch = 8;
 

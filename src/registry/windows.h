@@ -1,6 +1,6 @@
 // Windows: memory that all ranks of a communicator can address (ncclCommWindowRegister). Every rank
 // contributes a range of shareable memory; each process maps all of them in one range of addresses,
-// its own a second time (docs/design/0021-windows.md).
+// its own a second time (docs/design/memory.md).
 //
 // Thread safety: add() by one thread at a time, since it is collective; all else by any thread.
 #pragma once

@@ -67,7 +67,7 @@ class Endpoint {
 
   /// This rank is about to leave, and nothing connects any more. Returns a message for each peer
   /// that may still connect to this rank: a peer that keep()s the message needs no answer
-  /// (docs/design/0061).
+  /// (docs/design/connections.md).
   struct Legacy {
     int peer;
     Bytes message;

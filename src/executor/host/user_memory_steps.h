@@ -11,8 +11,8 @@
 //              are done; of a block that other workers of the channel use, when the worker is there.
 //
 // Chunks of different rounds, or channels, have no byte in common; blocks that overlap without
-// being equal are treated as if all their chunks had. docs/design/0063 says why that is right.
-// Thread safety: immutable.
+// being equal are treated as if all their chunks had. docs/design/network.md says why that is
+// right. Thread safety: immutable.
 #pragma once
 
 #include <cstdint>

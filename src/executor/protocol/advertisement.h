@@ -34,7 +34,7 @@
 //
 // The address is one of the process of whoever takes the advertisement. In the process that the
 // memory is of, that is its own. Others have mapped it elsewhere, if it is in a window
-// (docs/design/0024-windows-between-processes.md): a table in device memory has, by rank, the
+// (docs/design/memory.md): a table in device memory has, by rank, the
 // distance between the two. It is read when the kernel runs, and says "nowhere" once the window has
 // ended: so a graph that was captured before goes on with slots.
 //

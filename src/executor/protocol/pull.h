@@ -2,7 +2,7 @@
 // send it, tile by tile, instead of reading it over the link.
 //
 // Loads take room on a link twice: GPUs that read from each other move 335 GB/s, GPUs that store to
-// each other 356 (H200, docs/design/0018). But who stores must know which part the reduction is at,
+// each other 356 (H200). But who stores must know which part the reduction is at,
 // and where there is room for it. So the receiver asks for it:
 //
 //   receiver: reduces                        sender: exposes

@@ -1,6 +1,6 @@
 // Relays: connections between machines. A FIFO needs memory that both ends see; two machines have
 // none. So each end has a FIFO of its own, in host memory, whose other end is the *proxy*, a thread
-// that carries slots from one to the other (transport/net/proxy.h, docs/design/0031). An executor
+// that carries slots from one to the other (transport/net/proxy.h). An executor
 // does nothing else than at any other connection but two things:
 //
 //   note   the sender says what is in a slot: its bytes, of which the proxy carries no more, and

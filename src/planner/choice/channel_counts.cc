@@ -14,7 +14,7 @@ constexpr int kChannelCounts[] = {1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 20, 24, 28, 
 /// not know: between counts that were measured (docs/tune.md) it may be 20 % off.
 constexpr int kLineChannelCounts[] = {1, 2, 3, 4, 6, 10, 16, 24, 48, 64};
 /// LL: rounds are short, so the same is true of its counts. An all-gather of 768 KiB takes 7.2 us
-/// by 40 channels, and 5.7 by 48 (docs/design/0080).
+/// by 40 channels, and 5.7 by 48.
 constexpr int kWordChannelCounts[] = {1, 2, 3, 4, 6, 8, 10, 12, 16, 24, 48, 64};
 /// Chunks in host memory: the times of two counts may differ in either direction. An all-reduce of
 /// 1 MiB takes 55 us by 6 channels, 62 by 8 and 54 by 12.

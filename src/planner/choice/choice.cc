@@ -15,7 +15,7 @@ using executor::Protocol;
 
 // How much slower than the fastest variant one may be that takes fewer CTAs. By default hardly:
 // what the model cannot tell apart is no reason to take more of the user's. Plain buffers are never
-// moved without CTAs (docs/design/0012), so that ZERO can only ask for few.
+// moved without CTAs, so that ZERO can only ask for few.
 double tolerance_of(CtaPolicy policy) { return policy == CtaPolicy::Default ? 0.01 : 0.05; }
 
 // How much CTAs count in an operation of so many microseconds, 0 to 1: a short one keeps them from

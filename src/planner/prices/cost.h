@@ -12,7 +12,7 @@
 // more of them the last rank of a pipeline has its data. With `overlap` 1 the shorter of latency
 // and transfer hides behind the longer one, except for a third where they are equal; with 0 they
 // add up. `crowd` is for channels that hinder each other: channels with fixed parts, the slowest of
-// which ends the operation (docs/design/0014). The time grows with the size. Its operations are
+// which ends the operation. The time grows with the size. Its operations are
 // rounded in one way by IEEE 754, so that all ranks get the same time.
 #pragma once
 

@@ -43,7 +43,7 @@ double time_of(gpu::Kind machine, const Cost& cost, int nranks, const Load& load
 }
 
 /// Returns the least block that reductions of `collective` pull instead of reading it, as measured
-/// on H200 (docs/design/0018). Two GPUs read from each other as fast as 16 CTAs can store, and a
+/// on H200. Two GPUs read from each other as fast as 16 CTAs can store, and a
 /// pull takes time to begin. More than four GPUs were not measured; reductions have few warps then.
 size_t least_pulled_block(Collective collective, int nranks) {
   constexpr size_t kNever = std::numeric_limits<size_t>::max();
@@ -141,7 +141,7 @@ uint32_t pull_bytes(const Settings& settings, const Workload& work) {
       !schedule::reduces(work.collective)) {
     return 0;
   }
-  // H200 (docs/design/0018): shorter units cost more than they share out evenly.
+  // H200: shorter units cost more than they share out evenly.
   constexpr uint32_t kUnitBytes = 32 << 10;
   const bool is_all_reduce = work.collective == Collective::AllReduce;
   const size_t block = work.bytes / static_cast<size_t>(is_all_reduce ? settings.nranks : 1);

@@ -39,7 +39,7 @@ std::chrono::milliseconds replacement_time(size_t rails) {
 constexpr auto kLinger = seconds(2);  // time for peers to read the bytes that were sent to them
 constexpr auto kShortLinger = std::chrono::milliseconds(10);
 
-// Kernels of virtual GPUs say when they want credit (docs/design/0062).
+// Kernels of virtual GPUs say when they want credit (docs/design/network.md).
 bool keeps_back(gpu::Kind machine) { return machine == gpu::Kind::Virtual; }
 
 uint64_t number_of(int rank) { return static_cast<uint64_t>(rank) + 1; }

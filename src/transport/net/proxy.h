@@ -2,7 +2,7 @@
 // by TCP. If the rank has several proxies, each carries its share of the channels (end_memory.h).
 // The kernels of this rank write and read FIFOs in host memory. The thread is driven by the FIFOs'
 // counters and by the sockets alone, so an operation needs no call of the host, also in a graph
-// (docs/design/0031).
+// (docs/design/network.md).
 //
 //   Outgoing, Incoming   one end of one connection: FIFO and counters
 //   Outbound, Inbound    all ends to, or from, one peer, and the streams that carry them

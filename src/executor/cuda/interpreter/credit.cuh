@@ -31,7 +31,7 @@ __device__ __forceinline__ bool wait_for_copy_of_credit(const Cta& cta, const Po
 /// Waits until the slot of `step` may be written; false: aborted. Each thread of the worker for
 /// itself. Of credit in the host's memory (kCountersInHost) the first warp keeps a copy for the
 /// others, which look there alone: a multiprocessor loads a word of the host's memory for one warp
-/// after the other, 1.2 us each (docs/design/0065).
+/// after the other, 1.2 us each.
 __device__ __forceinline__ bool wait_for_credit(const Cta& cta, const WorkerThreads& worker,
                                                 PortState& port, uint64_t step) {
   const auto depth = static_cast<int64_t>(cta.header.shape.depth);

@@ -60,7 +60,7 @@ class BasicWait {
   }
 
   // As few instructions as can be, and no state but the spins: this stands in every wait, and code
-  // that is fetched in vain makes a small operation slower (docs/design/0006). Plain stores, since
+  // that is fetched in vain makes a small operation slower. Plain stores, since
   // PCIe need not have atomics; each word is whole. Should a Waiting replace a Mismatch, the wait
   // that saw the mismatch stores it again when it looks next, some milliseconds later. Relaxed: the
   // word is all that the host reads.

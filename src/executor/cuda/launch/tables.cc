@@ -62,7 +62,7 @@ struct ChannelWarps {
 };
 
 /// Of a worker's share of its channel's warps. By Simple, within a GPU copies take half as many as
-/// over a link (docs/design/0074).
+/// over a link.
 uint32_t weight_of(const Launch& launch, const CompactWorker& worker) {
   const auto instructions =
       std::span(launch.program->instructions).subspan(worker.first, worker.count);

@@ -61,7 +61,7 @@ WorkerMovers choose_worker_movers(const Launch& launch, uint32_t flags, bool red
     // Blocks that are not aligned because of their length are advertised all the same
     // (protocol/advertisement.h), and threads move them: all that there are, but for workers that
     // only wait. Where bulk copies move data, those need no more than one warp either: with two of
-    // them for each of three peers an all-to-all of 128 MiB took 13 % longer (docs/design/0074).
+    // them for each of three peers an all-to-all of 128 MiB took 13 % longer.
     const bool only_waits = plans[l].only_advertises &&
                             (copies || stride_width(launch, launch.program->workers[l].work) <
                                            advertisement::kAlignment);

@@ -5,7 +5,7 @@
 // Every thread loads the counters in its GPU's memory itself, which takes no barrier. Those in the
 // host's memory the task's first warp loads for all others, through shared memory: a
 // multiprocessor loads one word of the host's memory for one warp after the other, 16 of them in 17
-// us, one in 1.2 (docs/design/0065).
+// us, one in 1.2.
 #pragma once
 
 #include <type_traits>

@@ -85,8 +85,7 @@ ListParameters list_parameters(const Launch& launch, const OneStep& step) {
     std::memcpy(bytes.data() + kWorksAt + w * sizeof listed, &listed, sizeof listed);
   }
   uint32_t most_threads = launch.threads > 0 ? static_cast<uint32_t>(launch.threads) : kMaxThreads;
-  // Every warp looks at the connections' counters, which of the host's memory takes turns
-  // (docs/design/0065).
+  // Every warp looks at the connections' counters, which of the host's memory takes turns.
   if (is_in_host(launch)) most_threads = std::min(most_threads, 2 * kWarp);
   const uint16_t most_rounds = *std::ranges::max_element(params.rounds);
   params.teams = teams_of_list(launch, most_rounds, threads, most_threads);

@@ -17,7 +17,7 @@ using lowering::Phases;
 constexpr lowering::Pace kPace = lowering::Pace::staggered();  // of phase_kernel.cuh
 
 // Bytes of a channel. Where the result stays with who reduces, the phase kernel takes up to a tenth
-// less for so much, and an eighth to a fifth more than the interpreter for more (docs/design/0050).
+// less for so much, and an eighth to a fifth more than the interpreter for more.
 constexpr uint64_t kMostOfKeptResult = 15'360;
 
 /// Null: they are none for such a kernel.

@@ -5,7 +5,7 @@
 //
 // What SMs move over links is limited by what they have under way. A worker of few warps that
 // copies by loads and stores has a few kilobytes; the stages have a hundred, so that 16 CTAs move
-// what took 64 (docs/design/0011). Rounds follow each other without a gap: tiles of the next ones
+// what took 64. Rounds follow each other without a gap: tiles of the next ones
 // are loaded while those of the last are on the way, and a slot is published once its stores are
 // complete, a few tiles later. Where all goes direct and in no order, the CTAs share the tiles
 // (tiles.cuh). Reading ahead is allowed: workers wait for each other through connections alone, so
@@ -151,7 +151,7 @@ class CopyWorker : private CopyEnds<Operation, kCrew> {
 
   /// That the next stage gets of `left`, which begin `into_line` bytes into a line: all that it has
   /// room for, or up to where a line ends, since bulk copies of anything but whole lines take a
-  /// fifth longer (docs/design/0072).
+  /// fifth longer.
   __device__ __forceinline__ uint32_t bytes_of(uint32_t into_line, uint32_t left) const {
     if (left <= stage_bytes_) return left;
     return stage_bytes_ - ((into_line + stage_bytes_) & line_mask_);

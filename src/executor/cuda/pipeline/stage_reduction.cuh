@@ -10,7 +10,7 @@
 // to vec16s at the first destination (reduce_worker.cuh), and at most others.
 //
 // What threads load themselves takes registers while it is on its way, and 24 CTAs of them do not
-// fill a link that 10 with rings do (docs/design/0015).
+// fill a link that 10 with rings do.
 #pragma once
 
 #include "executor/cuda/interpreter/simple_step.cuh"

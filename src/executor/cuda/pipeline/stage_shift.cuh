@@ -12,8 +12,7 @@
 // A warp shifts a stage alone, and others those behind it at the same time: all of them together on
 // one stage would wait for each other longer than they load and store.
 //
-// Threads' own stores over a link move 11 GB/s a CTA, and bulk copies 15 and more
-// (docs/design/0074).
+// Threads' own stores over a link move 11 GB/s a CTA, and bulk copies 15 and more.
 #pragma once
 
 #include "executor/cuda/pipeline/stage_ring.cuh"

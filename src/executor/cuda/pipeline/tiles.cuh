@@ -3,7 +3,7 @@
 //
 // A channel's part of a block is fixed (partition.h), and so is the time that its CTA would need,
 // if the chip were fair. It is not: of 16 CTAs that store to a peer with all that they have, some
-// are done when others are half way, and then the link has nothing to do (docs/design/0014). What
+// are done when others are half way, and then the link has nothing to do. What
 // is got is there from the start, and what is put and final needs no order: its receiver's kernel
 // ends when all of its channels have been told that all is stored, whoever stored what. So each
 // taker goes on until there are no tiles, and its CTA then announces all steps of its own channel.
