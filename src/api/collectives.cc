@@ -232,7 +232,7 @@ Result<comm::Completion> enqueue(const Arguments& arguments) {
   std::shared_ptr<Communicator> found;
   if (listed == nullptr) found = TRY(find(arguments.handle));
   Communicator* const communicator = listed != nullptr ? listed->communicator.get() : found.get();
-  TRY(communicator->check_takes_operations());
+  TRY(communicator->lifetime().check_takes_operations());
   Request& request = task.call.request;
   const bool is_message = task.call.is_message();
   if (arguments.root < 0 || arguments.root >= communicator->nranks())

@@ -29,7 +29,7 @@ void give_up(ncclComm_t* handle, const std::shared_ptr<Communicator>& communicat
   *handle = nullptr;
 }
 
-Result<Completion> make(ncclComm_t* handle, comm::Identity identity,
+Result<Completion> make(ncclComm_t* handle, const comm::Identity& identity, comm::Meeting meeting,
                         const comm::Configuration& configuration) {
   TRY(check_encryption(identity.function));
   gpu::Machine* machine = TRY(gpu::machine());
@@ -39,11 +39,15 @@ Result<Completion> make(ncclComm_t* handle, comm::Identity identity,
                       .driver = machine->driver_version()},
                      identity.rank);
   forks::make_orphans();
-  auto communicator = std::make_shared<Communicator>(*machine, std::move(identity), configuration);
+  auto communicator = std::make_shared<Communicator>(*machine, identity, configuration);
   LiveCommunicators::instance().add(communicator);
   *handle = reinterpret_cast<ncclComm_t>(communicator.get());
   return Group::current().add_job(
-      communicator, configuration.blocking, [communicator] { return communicator->initialize(); },
+      communicator, configuration.blocking,
+      // A parent is not kept alive by its children.
+      [communicator, meeting = std::move(meeting)]() mutable {
+        return communicator->initialize(std::exchange(meeting, {}));
+      },
       [handle, communicator] { give_up(handle, communicator); });
 }
 
@@ -52,13 +56,8 @@ namespace {
 Result<Completion> meet(const char* function, ncclComm_t* handle, int nranks,
                         const bootstrap::UniqueId& id, int rank, int device,
                         const comm::Configuration& configuration) {
-  return make(handle,
-              comm::Identity{.meeting = {.find_id = [id](const Deadline&, Abort&) { return id; },
-                                         .parent = {}},
-                             .nranks = nranks,
-                             .rank = rank,
-                             .device = device,
-                             .function = function},
+  return make(handle, {.nranks = nranks, .rank = rank, .device = device, .function = function},
+              {.find_id = [id](const Deadline&, Abort&) { return id; }, .parent = {}},
               configuration);
 }
 
@@ -132,7 +131,7 @@ ncclResult_t query(const char* function, ncclComm_t handle, const char* name, in
     const auto communicator = TRY(find(handle));
     if (answer == nullptr)
       return Status::invalid_argument("{} : {} argument is NULL", function, name);
-    TRY(communicator->check_usable());
+    TRY(communicator->lifetime().check_usable());
     *answer = value(*communicator);
     return {};
   });
@@ -141,8 +140,8 @@ ncclResult_t query(const char* function, ncclComm_t handle, const char* name, in
 Result<Completion> finalize(ncclComm_t handle) {
   if (handle == nullptr) return Completion::Done;
   const auto communicator = TRY(find(handle));
-  TRY(communicator->check_ready());
-  if (communicator->is_revoked())
+  TRY(communicator->lifetime().check_ready());
+  if (communicator->lifetime().is_revoked())
     return Status::invalid_argument(
         "the communicator of rank {} was revoked: only ncclCommDestroy and ncclCommAbort end it",
         communicator->rank());
@@ -156,15 +155,18 @@ Status end(ncclComm_t handle, const std::shared_ptr<Communicator>& communicator)
   const Status ended = communicator->end();
   LiveCommunicators::instance().forget(handle);
   TRY(ended.copy());
-  if (communicator->has_outlived_failure()) return {};
-  return communicator->abort_reason();  // the failure, or that another thread aborted it meanwhile
+  if (communicator->lifetime().has_outlived_failure()) return {};
+  return communicator->lifetime()
+      .waits()
+      .reason();  // the failure, or that another thread aborted it meanwhile
 }
 
 // In a group, after all that the group has recorded.
 Result<Completion> destroy(ncclComm_t handle) {
   if (handle == nullptr) return Completion::Done;
   const auto communicator = TRY(find(handle));
-  if (communicator->state() == comm::State::InProgress) TRY(communicator->check_ready());
+  if (communicator->lifetime().state() == comm::State::InProgress)
+    TRY(communicator->lifetime().check_ready());
   if (Group::current().is_open())
     Group::current().add_end(communicator,
                              [handle, communicator] { return end(handle, communicator); });
@@ -190,7 +192,7 @@ Status get_async_error(ncclComm_t handle, ncclResult_t* answer) {
   const auto communicator = TRY(find(handle));
   if (answer == nullptr)
     return Status::invalid_argument("ncclCommGetAsyncError : asyncError argument is NULL");
-  switch (communicator->state()) {
+  switch (communicator->lifetime().state()) {
     case comm::State::InProgress:
       *answer = ncclInProgress;
       break;
@@ -199,7 +201,7 @@ Status get_async_error(ncclComm_t handle, ncclResult_t* answer) {
       *answer = ncclSuccess;
       break;
     case comm::State::Failed:
-      *answer = communicator->has_outlived_failure()
+      *answer = communicator->lifetime().has_outlived_failure()
                     ? ncclSuccess
                     : translate(communicator->report_failure().code());
       break;

@@ -54,7 +54,7 @@ Result<comm::Configuration> resolve_child(const Communicator& parent, const nccl
 Result<Completion> split(ncclComm_t handle, int color, int key, ncclComm_t* newcomm,
                          const ncclConfig_t* config) {
   const auto parent = TRY(find(handle));
-  TRY(parent->check_ready());
+  TRY(parent->lifetime().check_ready());
   if (newcomm == nullptr)
     return Status::invalid_argument("ncclCommSplit : newcomm argument is NULL");
   comm::SplitWish wish{.color = color, .key = key, .configuration = {}, .refusal = {}};
@@ -107,7 +107,7 @@ Result<Completion> shrink(ncclComm_t handle, int* list, int count, ncclComm_t* n
   if ((flags & ~NCCL_SHRINK_ABORT) != 0)
     return Status::invalid_argument("ncclCommShrink : unknown flags 0x{:x}", flags);
   // Shrinking is meant for communicators that have failed.
-  if (parent->state() != comm::State::Failed) TRY(parent->check_ready());
+  if (parent->lifetime().state() != comm::State::Failed) TRY(parent->lifetime().check_ready());
   // An error in one rank's list or configuration travels as a refusal to all ranks that shrink.
   Excluded excluded = TRY(excluded_ranks(*parent, list, count));
   comm::SplitWish wish{
@@ -128,7 +128,7 @@ Result<Completion> shrink(ncclComm_t handle, int* list, int count, ncclComm_t* n
 
 Status get_unique_id(ncclComm_t handle, ncclUniqueId* answer) {
   const auto parent = TRY(find(handle));
-  TRY(parent->check_ready());
+  TRY(parent->lifetime().check_ready());
   if (answer == nullptr)
     return Status::invalid_argument("ncclCommGetUniqueId : uniqueId argument is NULL");
   const bootstrap::UniqueId id = TRY(parent->invite());
@@ -140,7 +140,7 @@ Status get_unique_id(ncclComm_t handle, ncclUniqueId* answer) {
 // Checks the arguments of a rank that belongs to the growing communicator already.
 Result<comm::Configuration> check_member(const comm::Communicator& parent, int nranks, int rank,
                                          const ncclConfig_t* config) {
-  TRY(parent.check_ready());
+  TRY(parent.lifetime().check_ready());
   if (nranks <= parent.nranks())
     return Status::invalid_argument(
         "ncclCommGrow : nRanks is {}, the communicator has {} ranks already: it must be larger",
@@ -163,12 +163,8 @@ Result<Completion> grow(ncclComm_t handle, int nranks, const ncclUniqueId* id_by
   std::optional<bootstrap::UniqueId> id;
   if (id_bytes != nullptr)
     id = TRY(bootstrap::UniqueId::parse(std::as_bytes(std::span(id_bytes->internal))));
-  comm::Identity identity{.meeting = {},
-                          .hash = 0,
-                          .nranks = nranks,
-                          .rank = rank,
-                          .device = -1,
-                          .function = kFunction};
+  comm::Identity identity{.nranks = nranks, .rank = rank, .function = kFunction};
+  comm::Meeting meeting;
   if (handle != nullptr) {
     const auto parent = TRY(find(handle));
     Result<comm::Configuration> resolved = check_member(*parent, nranks, rank, config);
@@ -178,13 +174,12 @@ Result<Completion> grow(ncclComm_t handle, int nranks, const ncclUniqueId* id_by
     }
     identity.rank = parent->rank();
     identity.device = parent->device();
-    identity.meeting = {
-        .find_id =
-            [parent = parent.get(), nranks, id](const Deadline& deadline, Abort& abort) {
-              return parent->await_invitation(nranks, id, deadline, abort);
-            },
-        .parent = parent};
-    return make(newcomm, std::move(identity), std::move(resolved).take());
+    meeting = {.find_id =
+                   [parent = parent.get(), nranks, id](const Deadline& deadline, Abort& abort) {
+                     return parent->await_invitation(nranks, id, deadline, abort);
+                   },
+               .parent = parent};
+    return make(newcomm, identity, std::move(meeting), std::move(resolved).take());
   }
   if (!id) return Status::invalid_argument("{} : uniqueId argument is NULL", kFunction);
   if (rank < 0 || rank >= nranks)
@@ -192,13 +187,13 @@ Result<Completion> grow(ncclComm_t handle, int nranks, const ncclUniqueId* id_by
                                     rank, nranks);
   gpu::Machine* machine = TRY(gpu::machine());
   identity.device = TRY(machine->current_device());
-  identity.meeting.find_id = [id = *id](const Deadline&, Abort&) { return id; };
+  meeting.find_id = [id = *id](const Deadline&, Abort&) { return id; };
   Result<comm::Configuration> resolved = resolve(config);
   if (!resolved.is_ok()) {
     comm::decline(*id, nranks, rank, resolved.status());
     return std::move(resolved).status();
   }
-  return make(newcomm, std::move(identity), std::move(resolved).take());
+  return make(newcomm, identity, std::move(meeting), std::move(resolved).take());
 }
 
 Result<Completion> revoke(ncclComm_t handle, int flags) {
@@ -206,8 +201,9 @@ Result<Completion> revoke(ncclComm_t handle, int flags) {
   const auto communicator = TRY(find(handle));
   if (flags != NCCL_REVOKE_DEFAULT)
     return Status::invalid_argument("ncclCommRevoke : unknown flags 0x{:x}", flags);
-  if (communicator->state() != comm::State::Failed) TRY(communicator->check_ready());
-  if (communicator->is_revoked())
+  if (communicator->lifetime().state() != comm::State::Failed)
+    TRY(communicator->lifetime().check_ready());
+  if (communicator->lifetime().is_revoked())
     return Status::invalid_argument(
         "ncclCommRevoke : the communicator of rank {} was revoked before", communicator->rank());
   return Group::current().add_job(communicator, communicator->configuration().blocking,

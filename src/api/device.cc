@@ -35,7 +35,7 @@ Value of_ready(const char* function, ncclComm_t handle, Value otherwise, Functio
   Value answer = otherwise;
   call(function, [&]() -> Status {
     const auto communicator = TRY(find(handle));
-    TRY(communicator->check_usable());
+    TRY(communicator->lifetime().check_usable());
     answer = value(*communicator);
     return {};
   });
@@ -70,7 +70,7 @@ Status query_properties(ncclComm_t handle, ncclCommProperties_t* props) {
   constexpr const char* kFunction = "ncclCommQueryProperties";
   const auto communicator = TRY(find(handle));
   if (props == nullptr) return Status::invalid_argument("{} : props argument is NULL", kFunction);
-  TRY(communicator->check_usable());
+  TRY(communicator->lifetime().check_usable());
   TRY(check_version(kFunction, props->magic, props->version));
   ncclCommProperties_t answer = NCCL_COMM_PROPERTIES_INITIALIZER;
   answer.size = props->size;
@@ -83,7 +83,7 @@ Status query_properties(ncclComm_t handle, ncclCommProperties_t* props) {
   answer.multimemSupport = false;
   answer.nLsaTeams = rail(*communicator).nRanks;
   answer.hostRmaSupport =
-      communicator->configuration().one_sided && communicator->maps_all_memory();
+      communicator->configuration().one_sided && communicator->ways().maps_all_memory();
   // The type before 2.29.5 is one byte, with the same value.
   std::memcpy(static_cast<void*>(props), &answer,
               std::min(props->size, properties_size(props->version)));
@@ -129,7 +129,7 @@ Status create_device_communicator(ncclComm_t handle, const ncclDevCommRequiremen
   if (reqs == nullptr) return Status::invalid_argument("{} : reqs argument is NULL", kFunction);
   if (answer == nullptr)
     return Status::invalid_argument("{} : outDevComm argument is NULL", kFunction);
-  TRY(communicator->check_ready());
+  TRY(communicator->lifetime().check_ready());
   TRY(check_version(kFunction, reqs->magic, reqs->version));
   return Status::invalid_usage(
       "{} : rank {}: this version of Niccolite does not serve kernels that communicate by "

@@ -32,7 +32,7 @@ Status register_range(ncclComm_t handle, void* buffer, size_t bytes, void** regi
   if (registration == nullptr)
     return Status::invalid_argument("ncclCommRegister : handle argument is NULL");
   *registration = nullptr;
-  TRY(communicator->check_ready());
+  TRY(communicator->lifetime().check_ready());
   if (parameters::local_register() == 0) return {};
   *registration = TRY(communicator->register_range(buffer, bytes));
   return {};

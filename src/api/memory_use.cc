@@ -11,7 +11,7 @@ using comm::Group;
 
 Result<Completion> suspend(ncclComm_t handle, int flags) {
   const auto communicator = TRY(find(handle));
-  TRY(communicator->check_ready());
+  TRY(communicator->lifetime().check_ready());
   if ((flags & ~NCCL_SUSPEND_MEM) != 0)
     return Status::invalid_argument("ncclCommSuspend : unknown flags 0x{:x}: NCCL_SUSPEND_MEM is 1",
                                     flags);
@@ -22,7 +22,7 @@ Result<Completion> suspend(ncclComm_t handle, int flags) {
 
 Result<Completion> resume(ncclComm_t handle) {
   const auto communicator = TRY(find(handle));
-  TRY(communicator->check_ready());
+  TRY(communicator->lifetime().check_ready());
   return Group::current().add_job(communicator, communicator->configuration().blocking,
                                   [communicator] { return communicator->resume(); });
 }
@@ -31,7 +31,7 @@ Status memory_statistic(ncclComm_t handle, int stat, uint64_t* value) {
   const auto communicator = TRY(find(handle));
   if (value == nullptr)
     return Status::invalid_argument("ncclCommMemStats : value argument is NULL");
-  TRY(communicator->check_usable());
+  TRY(communicator->lifetime().check_usable());
   const comm::Communicator::MemoryUse use = communicator->memory_use();
   switch (stat) {
     case ncclStatGpuMemSuspend:

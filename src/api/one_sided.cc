@@ -28,7 +28,7 @@ Status check_peer(const char* function, const Communicator& communicator, int pe
 /// The communicator, if it takes operations and has puts and signals.
 Result<std::shared_ptr<Communicator>> find_capable(const char* function, ncclComm_t handle) {
   auto communicator = TRY(find(handle));
-  TRY(communicator->check_takes_operations());
+  TRY(communicator->lifetime().check_takes_operations());
   if (!communicator->configuration().one_sided)
     return Status::invalid_argument(
         "{} : the communicator of rank {} has no puts and signals (config.numRmaCtx or "

@@ -37,7 +37,7 @@ planner::Operator host_operator(const void* scalar, DataType type) {
 Status create(int* handle, const void* scalar, int datatype, int residence, ncclComm_t comm) {
   constexpr const char* kFunction = "ncclRedOpCreatePreMulSum";
   const auto communicator = TRY(find(comm));
-  TRY(communicator->check_ready());
+  TRY(communicator->lifetime().check_ready());
   if (handle == nullptr) return Status::invalid_argument("{} : op argument is NULL", kFunction);
   if (scalar == nullptr) return Status::invalid_argument("{} : scalar argument is NULL", kFunction);
   const DataType type = TRY(data_type(kFunction, datatype));

@@ -24,7 +24,7 @@ Result<Completion> register_window(ncclComm_t handle, void* buffer, size_t bytes
   if (window == nullptr)
     return Status::invalid_argument("ncclCommWindowRegister : win argument is NULL");
   *window = nullptr;
-  TRY(communicator->check_ready());
+  TRY(communicator->lifetime().check_ready());
   const auto job = [=]() -> Status {
     Result<const void*> made = communicator->register_window(buffer, bytes, flags);
     if (!made.is_ok()) return std::move(made).status().with_context("ncclCommWindowRegister");
@@ -53,8 +53,8 @@ Status get_user_pointer(ncclComm_t handle, ncclWindow_t window, void** answer) {
   if (answer == nullptr)
     return Status::invalid_argument("{} : outUserPtr argument is NULL", kFunction);
   *answer = nullptr;
-  TRY(communicator->check_usable());
-  if (parameters::win_enable() == 0 || !communicator->maps_all_memory()) return {};
+  TRY(communicator->lifetime().check_usable());
+  if (parameters::win_enable() == 0 || !communicator->ways().maps_all_memory()) return {};
   if (window == nullptr) return Status::invalid_argument("{} : win argument is NULL", kFunction);
   const auto found = communicator->find_window(window);
   if (found == nullptr)

@@ -35,14 +35,14 @@ Deadline Communicator::time_for_all_ranks() {
   return Deadline::after(std::chrono::seconds(parameters::init_timeout()));
 }
 
-Communicator::Communicator(gpu::Machine& machine, Identity identity, Configuration configuration)
+Communicator::Communicator(gpu::Machine& machine, const Identity& identity,
+                           Configuration configuration)
     : machine_(machine),
-      meeting_(std::exchange(identity.meeting, {})),
-      identity_(std::move(identity)),
-      id_hash_(identity_.hash),
       configuration_(std::move(configuration)),
       operators_(next_salt()),
-      registrations_(machine) {}
+      registrations_(machine),
+      membership_(identity),
+      lifetime_(identity.rank) {}
 
 Communicator::~Communicator() = default;
 
@@ -51,22 +51,8 @@ std::string Communicator::describe() const {
                      nranks(), device());
 }
 
-bool Communicator::spans_machines() const {
-  // Numbers are those of the first communicator's machines: a child may lie on its second alone.
-  return std::ranges::any_of(machine_of_,
-                             [this](int machine) { return machine != machine_of_.front(); });
-}
-
 int Communicator::load_store_ranks() const {
-  if (nranks() == 1 || lacks_access_) return 1;
-  if (!spans_machines()) return nranks();
-  const auto other = std::ranges::find_if(
-      machine_of_, [this](int machine) { return machine != machine_of_.front(); });
-  const auto size = static_cast<size_t>(other - machine_of_.begin());
-  if (machine_of_.size() % size != 0) return 1;
-  for (size_t rank = 0; rank < machine_of_.size(); ++rank)
-    if (machine_of_[rank] != machine_of_[rank / size * size]) return 1;
-  return static_cast<int>(size);
+  return nranks() == 1 || ways_.lacks_access() ? 1 : membership_.team_size();
 }
 
 int Communicator::nvml_device() const {
@@ -138,21 +124,9 @@ std::unique_ptr<operations::OneSided> Communicator::make_one_sided() {
 }
 
 Status Communicator::check_reach(const operations::OneSidedCall& call) const {
-  const auto refuse = [&](int peer) -> Status {
-    if (reach_.pairs.empty()) return {};
-    if (is_remote(peer))
-      return Status::invalid_usage(
-          "rank {} is on another machine than rank {}: puts and signals stay within one machine",
-          peer, rank());
-    if (!reach_.pairs[static_cast<size_t>(peer)].has_peer_access())
-      return Status::invalid_usage(
-          "the GPUs of ranks {} and {} have no peer access to each other, which puts and signals "
-          "need",
-          rank(), peer);
-    return {};
-  };
-  if (!call.is_wait()) return refuse(call.peer);
-  for (const operations::OneSidedCall::Wait& wait : call.waits) TRY(refuse(wait.peer));
+  if (!call.is_wait()) return ways_.check_puts(call.peer, membership_);
+  for (const operations::OneSidedCall::Wait& wait : call.waits)
+    TRY(ways_.check_puts(wait.peer, membership_));
   return {};
 }
 
@@ -165,7 +139,7 @@ Status Communicator::deregister_range(void* handle) {
 
 Result<const void*> Communicator::register_window(void* user, size_t bytes, int flags) {
   const InUse in_use = use("ncclCommWindowRegister");
-  if (is_over()) return gone();
+  if (is_over()) return lifetime_.gone();
   const calls::CallLog::HostCallScope in_call(log_.get(), "ncclCommWindowRegister");
   Result<const void*> handle = windows_->add(user, bytes, flags);
   open_windows();
@@ -177,15 +151,15 @@ void Communicator::open_windows() {
   if (!windows_->had_any() || endpoint_ == nullptr) return;
   endpoint_->open_windows();
   for (int peer = 0; peer < nranks(); ++peer)
-    if (reach_.windows[static_cast<size_t>(peer)] && peer != rank() &&
-        std::ranges::find(reaching_peers_, peer) == reaching_peers_.end())
-      reaching_peers_.push_back(peer);
-  operations_->open_windows(*windows_, reach_.has_whole_windows && windows_->had_symmetric());
+    if (ways_.reach().windows[static_cast<size_t>(peer)] && peer != rank())
+      ways_.add_reaching(peer);
+  operations_->open_windows(*windows_,
+                            ways_.reach().has_whole_windows && windows_->had_symmetric());
 }
 
 Status Communicator::deregister_window(const void* handle) {
   std::lock_guard lock(windows_mutex_);
-  if (windows_ == nullptr) return gone();
+  if (windows_ == nullptr) return lifetime_.gone();
   return windows_->remove(handle);
 }
 
@@ -200,82 +174,27 @@ std::shared_ptr<const registry::Window> Communicator::find_window_of(const void*
   return windows_ == nullptr ? nullptr : windows_->containing(pointer, bytes);
 }
 
-// The error of a call that another thread's abort overtook.
-Status Communicator::gone() const {
-  Status status = failure();
-  if (!status.is_ok()) return status;
-  return Status::invalid_usage("the communicator of rank {} was aborted", rank());
-}
-
-Status Communicator::revoked() const {
-  return Status::invalid_usage(
-      "the communicator of rank {} was revoked (ncclCommRevoke, or NCCL_SHRINK_ABORT): it takes no "
-      "operations any more",
-      rank());
-}
-
 Status Communicator::check_operable() const {
-  if (is_over()) return gone();
+  if (is_over()) return lifetime_.gone();
   // Between the calls of a group and its end, too.
-  if (has_failed()) return failure();
-  if (is_revoked()) return revoked();
+  if (lifetime_.has_failed()) return lifetime_.failure();
+  if (lifetime_.is_revoked()) return lifetime_.revoked();
   if (is_suspended_)
     return Status::invalid_usage("the communicator of rank {} is suspended: call ncclCommResume",
                                  rank());
   return {};
 }
 
-Status Communicator::check_ready() const {
-  if (state() == State::Finalized)
-    return Status::invalid_argument(
-        "communicator of rank {} was finalized: only ncclCommDestroy may follow", rank());
-  return check_usable();
-}
-
-Status Communicator::check_usable() const {
-  switch (state()) {
-    case State::Ready:
-    case State::Finalized:
-      return {};
-    case State::InProgress:
-      return Status::invalid_argument(
-          "communicator of rank {} is still in progress: poll ncclCommGetAsyncError until it "
-          "returns something other than "
-          "ncclInProgress",
-          rank());
-    case State::Failed:
-      return has_outlived_failure() ? Status() : failure();
-  }
-  return Status::internal("communicator in an unknown state");
-}
-
-Status Communicator::check_takes_operations() const {
-  TRY(check_ready());
-  return has_failed() ? failure() : Status();
-}
-
-void Communicator::begin_background() {
-  std::lock_guard lock(failure_mutex_);  // against fail()
-  change_state(State::Ready, State::InProgress);
-  // [release] pairs with state()
-  if (has_failed()) works_after_failure_.store(true, std::memory_order_release);
-}
-
 void Communicator::settle_background(Status result) {
   const bool is_ok = result.is_ok();
   if (!is_ok) {
-    keep_background_failure(result);
+    // fail() takes and prints the first failure alone. Where the communicator has outlived that
+    // one, the user would hear of no other.
+    const log::ScopedDevice speaks_for(device());
+    if (lifetime_.keep_background_failure(result)) log::error(result, last_function());
     fail(std::move(result));
   }
-  std::lock_guard lock(failure_mutex_);  // against fail()
-  if (is_ok) change_state(State::InProgress, State::Ready);
-  works_after_failure_.store(false, std::memory_order_release);  // as above
-}
-
-void Communicator::keep_background(std::shared_ptr<Thread> thread) {
-  std::shared_ptr<Thread> previous;  // has settled: a communicator in progress takes no new work
-  std::lock_guard lock(background_mutex_);
-  previous = std::exchange(background_, std::move(thread));
+  lifetime_.settle(is_ok);
 }
 
 }  // namespace niccolite::comm

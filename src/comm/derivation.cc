@@ -116,11 +116,11 @@ Bytes Communicator::encode_wish(const SplitWish& wish, const Status& refusal,
   mine.settings = settings.bytes();
   Bytes reaches;
   const auto reaches_peer = [&](int peer) {
-    return peer == rank() || reach_.out[static_cast<size_t>(peer)];
+    return peer == rank() || ways_.reach().out[static_cast<size_t>(peer)];
   };
-  if (!reach_.is_whole && members != nullptr) {
+  if (!ways_.reach().is_whole && members != nullptr) {
     if (!std::ranges::all_of(*members, reaches_peer)) reaches.push_back(std::byte{0});
-  } else if (!reach_.is_whole) {
+  } else if (!ways_.reach().is_whole) {
     for (int peer = 0; peer < nranks(); ++peer) reaches.push_back(std::byte{reaches_peer(peer)});
   }
   mine.reaches = reaches;
@@ -129,7 +129,7 @@ Bytes Communicator::encode_wish(const SplitWish& wish, const Status& refusal,
 
 Result<std::shared_ptr<Communicator>> Communicator::split(const SplitWish& wish) {
   const InUse in_use = use("ncclCommSplit");
-  if (is_over()) return gone();
+  if (is_over()) return lifetime_.gone();
   const Bytes mine = encode_wish(wish, wish.refusal, nullptr);
   const calls::CallLog::HostCallScope in_call(log_.get(), "ncclCommSplit");
   bootstrap::Gathered of_all;  // what the wishes point into
@@ -149,7 +149,7 @@ Result<std::shared_ptr<Communicator>> Communicator::split(const SplitWish& wish)
   Status status;
   if (wish.color != SplitWish::kNoColor) {
     const auto wish_of = [&](int rank) -> const Wish& { return wishes[static_cast<size_t>(rank)]; };
-    Child child{.hash = hash_of_child(id_hash_, number, wish.color),
+    Child child{.hash = hash_of_child(id_hash(), number, wish.color),
                 .ranks = {},
                 .rank = -1,
                 .settings = {},
@@ -169,8 +169,10 @@ Result<std::shared_ptr<Communicator>> Communicator::split(const SplitWish& wish)
       made = new_child(child);
       std::unique_ptr<bootstrap::Member> member;
       if (child.ranks.size() > 1)
-        member = member_->derive(
-            {.id = child.hash, .ranks = child.ranks, .rank = child.rank, .abort = &made->abort_});
+        member = member_->derive({.id = child.hash,
+                                  .ranks = child.ranks,
+                                  .rank = child.rank,
+                                  .abort = &made->lifetime_.waits()});
       return made->start_as_child(child, *this, std::move(member));
     });
   }
@@ -182,7 +184,7 @@ Result<std::shared_ptr<Communicator>> Communicator::split(const SplitWish& wish)
     return made;
   }
   // A rank that was lost meanwhile is the child's failure: others may have theirs already.
-  made->change_state(State::InProgress, State::Ready);
+  made->lifetime_.change(State::InProgress, State::Ready);
   return made;
 }
 
@@ -192,7 +194,8 @@ Result<std::shared_ptr<Communicator>> Communicator::shrink(const std::vector<int
   Status refusal = interrupts ? interrupt() : Status();
   if (!wish.refusal.is_ok()) refusal = wish.refusal.copy();
   const InUse in_use = use("ncclCommShrink");
-  if (member_ == nullptr || is_over()) return refusal.is_ok() ? gone() : std::move(refusal);
+  if (member_ == nullptr || is_over())
+    return refusal.is_ok() ? lifetime_.gone() : std::move(refusal);
   const Deadline deadline = time_for_all_ranks();
   Child child{.hash = 0,
               .ranks = {},
@@ -208,18 +211,16 @@ Result<std::shared_ptr<Communicator>> Communicator::shrink(const std::vector<int
   }
   const calls::CallLog::HostCallScope in_call(log_.get(), "ncclCommShrink", excluded);
   const std::shared_ptr<Communicator> made = new_child(child);
-  {
-    std::lock_guard lock(unborn_mutex_);
-    if (is_aborted_) return gone();
-    unborn_ = made;
-  }
+  Abort& by_user = lifetime_.aborted_by_user();
+  if (by_user.raised()) return lifetime_.gone();
+  const int listener = by_user.listen([&] { made->abort(by_user.reason()); });
   Status status = guarded([&]() -> Status {
     const Bytes mine = encode_wish(wish, refusal, &child.ranks);
     bootstrap::Member::Shrunk shrunk = TRY(member_->shrink({.excluded = excluded,
-                                                            .seed = id_hash_,
+                                                            .seed = id_hash(),
                                                             .mine = mine,
                                                             .deadline = deadline,
-                                                            .abort = &made->abort_}));
+                                                            .abort = &made->lifetime_.waits()}));
     std::vector<Wish> wishes;
     wishes.reserve(child.ranks.size());
     std::vector<const Wish*> of_members;
@@ -231,33 +232,25 @@ Result<std::shared_ptr<Communicator>> Communicator::shrink(const std::vector<int
     }
     for (const Wish& of_peer : wishes) of_members.push_back(&of_peer);
     TRY(child.adopt(of_members, machine_.kind(), nranks()));
-    made->id_hash_ = shrunk.member->id();
+    made->membership_.set_hash(shrunk.member->id());
     if (child.ranks.size() == 1) shrunk.member.reset();
     TRY(made->start_as_child(child, *this, std::move(shrunk.member)));
     // A child that one rank cannot make is nobody's.
     return made->member_ == nullptr ? Status() : made->member_->barrier(deadline);
   });
-  {
-    std::lock_guard lock(unborn_mutex_);
-    unborn_.reset();
-  }
+  by_user.forget(listener);
   if (!status.is_ok()) {
     end_unborn(*made, status);
     return refusal.is_ok() ? std::move(status) : std::move(refusal);
   }
-  {
-    std::lock_guard lock(failure_mutex_);
-    left_out_.insert(left_out_.end(), excluded.begin(), excluded.end());
-    background_failure_ = {};
-  }
-  made->change_state(State::InProgress, State::Ready);
+  lifetime_.leave_out(excluded);
+  made->lifetime_.change(State::InProgress, State::Ready);
   return made;
 }
 
 std::shared_ptr<Communicator> Communicator::new_child(const Child& child) {
   return std::make_shared<Communicator>(machine_,
-                                        Identity{.meeting = {},
-                                                 .hash = child.hash,
+                                        Identity{.hash = child.hash,
                                                  .nranks = static_cast<int>(child.ranks.size()),
                                                  .rank = child.rank,
                                                  .device = device(),
@@ -275,41 +268,22 @@ Status Communicator::start_as_child(const Child& child, Communicator& parent,
   const InUse in_use = use(child.function);
   member_ = std::move(member);
   LOG(Info, Init, "{} {} parent {} commId 0x{:x} - Init START", child.function, describe(),
-      static_cast<const void*>(&parent), id_hash_);
+      static_cast<const void*>(&parent), id_hash());
   TRY(control_.allocate(machine_));
   planner::Settings settings = child.settings;
   settings.nranks = nranks();
-  settings.gpu = gpu_ = parent.gpu_;
+  membership_.derive(parent.membership_, child.ranks);
+  settings.gpu = membership_.gpu();
   planner::set_reach(settings, child.reaches_all);
   if (member_ != nullptr) {
-    for (const int peer : child.ranks) {
-      machine_of_.push_back(parent.machine_of_[static_cast<size_t>(peer)]);
-      device_of_.push_back(parent.device_of_[static_cast<size_t>(peer)]);
-      if (parent.machine_graph_ != nullptr)
-        graph_ranks_.push_back(parent.graph_ranks_[static_cast<size_t>(peer)]);
-    }
-    machine_graph_ = parent.machine_graph_;
-    rails_ = parent.rails_;
-    // Which of the parent's links it is, its ranks do not keep in mind.
-    torn_link_ = parent.torn_link_;
-    lacks_access_ = parent.lacks_access_;
-    lacks_host_ = parent.lacks_host_;
-    TRY(apply_ways(settings));
-    transport::Reach reach;
-    reach.is_whole = child.reaches_all;
-    reach.has_whole_windows = parent.reach_.has_whole_windows;
-    for (const int peer : child.ranks) {
-      reach.out.push_back(parent.reach_.out[static_cast<size_t>(peer)]);
-      reach.in.push_back(parent.reach_.in[static_cast<size_t>(peer)]);
-      reach.windows.push_back(parent.reach_.windows[static_cast<size_t>(peer)]);
-      reach.pairs.push_back(parent.reach_.pairs[static_cast<size_t>(peer)]);
-    }
-    TRY(serve_peers(settings, std::move(reach)));
+    ways_ = Ways::derive(parent.ways_, membership_, child.ranks, child.reaches_all);
+    TRY(ways_.apply(settings, membership_));
+    TRY(serve_peers(settings));
   }
   make_operations(settings);
   show_status();
   LOG(Info, Init, "{} {} parent {} commId 0x{:x} - Init COMPLETE", child.function, describe(),
-      static_cast<const void*>(&parent), id_hash_);
+      static_cast<const void*>(&parent), id_hash());
   return {};
 }
 
@@ -318,7 +292,7 @@ Status Communicator::revoke() { return interrupt(); }
 // Ends the operations under way. Links and requests of peers go on, so that communicators can be
 // made from this one.
 Status Communicator::interrupt() {
-  is_revoked_.store(true, std::memory_order_release);  // pairs with is_revoked()
+  lifetime_.revoke();
   control_.tell(executor::Command::End);
   const InUse in_use = use("ncclCommRevoke");
   return end_work();
@@ -331,7 +305,7 @@ Result<bootstrap::UniqueId> Communicator::invite() {
         "one "
         "of their own");
   const InUse in_use = use("ncclCommGrow");
-  if (is_over()) return gone();
+  if (is_over()) return lifetime_.gone();
   const bootstrap::UniqueId id = TRY(bootstrap::create_unique_id());
   Writer writer;
   writer.u8(static_cast<uint8_t>(Question::Invite));

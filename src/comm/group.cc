@@ -175,7 +175,7 @@ Result<Completion> Group::carry_out(Work work, bool blocking) {
   }
   Communicators in_progress;
   if (!blocking) in_progress = communicators_of(work);
-  for (const auto& communicator : in_progress) communicator->begin_background();
+  for (const auto& communicator : in_progress) communicator->lifetime().begin_background();
   const Status status = run_and_settle(work, in_progress);
   const Status ended = work.ends.empty() ? Status() : run_jobs(work.ends);
   keep_memory(std::move(work));
@@ -299,7 +299,7 @@ Status Group::run_and_settle(Work& work, const Communicators& in_progress) {
 
 Status Group::run_in_background(Work work) {
   Communicators communicators = communicators_of(work);
-  for (const auto& communicator : communicators) communicator->begin_background();
+  for (const auto& communicator : communicators) communicator->lifetime().begin_background();
   // The caller's variables may be gone by the time the work fails; it asks for the error instead.
   for (Job& job : work.jobs) job.on_failure = {};
   auto shared_work = std::make_shared<Work>(std::move(work));
@@ -317,7 +317,7 @@ Status Group::run_in_background(Work work) {
     return std::move(thread).status();
   }
   const auto owner = std::make_shared<Thread>(std::move(thread).take());
-  for (const auto& communicator : communicators) communicator->keep_background(owner);
+  for (const auto& communicator : communicators) communicator->lifetime().keep_thread(owner);
   return {};
 }
 

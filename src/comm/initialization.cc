@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <atomic>
 #include <filesystem>
-#include <numeric>
 
 #include "base/log.h"
 #include "base/parameters.h"
@@ -27,7 +26,6 @@
 #include "registry/buffer_exports.h"
 #include "registry/buffer_imports.h"
 #include "registry/windows.h"
-#include "topology/rails.h"
 #include "transport/carrier.h"
 #include "transport/endpoint.h"
 #include "transport/net/network.h"
@@ -100,23 +98,23 @@ operations::MessageAgreement::Kinds kinds_of_messages(int rank, const bootstrap:
 
 }  // namespace
 
-Status Communicator::initialize() {
+Status Communicator::initialize(const Meeting& meeting) {
   const log::ScopedDevice speaks_for(device());
-  const InUse in_use = use(identity_.function);
+  const InUse in_use = use(membership_.function());
   Status status;
   {
-    const Meeting meeting = std::exchange(meeting_, {});
-    Abort* const of_parent = meeting.parent != nullptr ? &meeting.parent->abort_ : nullptr;
+    Abort* const of_parent =
+        meeting.parent != nullptr ? &meeting.parent->lifetime_.waits() : nullptr;
     const int listener =
         of_parent != nullptr
-            ? of_parent->listen([this, of_parent] { abort_.raise(of_parent->reason()); })
+            ? of_parent->listen([this, of_parent] { lifetime_.waits().raise(of_parent->reason()); })
             : 0;
     status = guarded([&] { return join_and_connect(meeting); });
     if (of_parent != nullptr) of_parent->forget(listener);
   }
   if (!status.is_ok()) {
-    status =
-        std::move(status).with_context("{}: rank {} of {}", identity_.function, rank(), nranks());
+    status = std::move(status).with_context("{}: rank {} of {}", membership_.function(), rank(),
+                                            nranks());
     // The peers learn of it now, not at their deadline.
     leave();
     release();
@@ -124,7 +122,8 @@ Status Communicator::initialize() {
     fail(status.copy(), configuration_.blocking ? Printed::Yes : Printed::No);
     return status;
   }
-  if (configuration_.blocking && !change_state(State::InProgress, State::Ready)) return failure();
+  if (configuration_.blocking && !lifetime_.change(State::InProgress, State::Ready))
+    return lifetime_.failure();
   return {};
 }
 
@@ -132,7 +131,7 @@ Status Communicator::join_and_connect(const Meeting& meeting) {
   // All ranks of the parent grow.
   const std::shared_ptr<calls::CallLog> of_parent =
       meeting.parent != nullptr ? meeting.parent->shared_log() : nullptr;
-  const calls::CallLog::HostCallScope in_call(of_parent.get(), identity_.function);
+  const calls::CallLog::HostCallScope in_call(of_parent.get(), membership_.function());
   const auto start = std::chrono::steady_clock::now();
   const gpu::DeviceInfo info = TRY(machine_.device_info(device()));
   const int driver = machine_.driver_version();
@@ -144,14 +143,17 @@ Status Communicator::join_and_connect(const Meeting& meeting) {
       rank() == 0);
   static std::once_flag once;
   std::call_once(once, parameters::tell_of_those_without_effect);
-  const bootstrap::UniqueId id = TRY(meeting.find_id(time_for_all_ranks(), abort_));
-  id_hash_ = id.hash();
+  const bootstrap::UniqueId id = TRY(meeting.find_id(time_for_all_ranks(), lifetime_.waits()));
+  membership_.set_hash(id.hash());
   LOG(Info, Init, "[Rank {}] {} {} nvmlDev {} busId {} commId 0x{:x} - Init START", rank(),
-      identity_.function, describe(), nvml_device(), info.bus_id, id_hash_);
+      membership_.function(), describe(), nvml_device(), info.bus_id, id_hash());
   TRY(control_.allocate(machine_));
   const Deadline deadline = time_for_all_ranks();
-  const bootstrap::JoinOptions join{
-      .id = id, .nranks = nranks(), .rank = rank(), .deadline = deadline, .abort = &abort_};
+  const bootstrap::JoinOptions join{.id = id,
+                                    .nranks = nranks(),
+                                    .rank = rank(),
+                                    .deadline = deadline,
+                                    .abort = &lifetime_.waits()};
   if (nranks() > 1) TRY(or_give_up(join, operations::load_kernels(machine_, device())));
   Result<planner::Settings> made = make_own_settings(configuration_.limits);
   if (!made.is_ok()) return or_give_up(join, made.status().copy());
@@ -159,32 +161,39 @@ Status Communicator::join_and_connect(const Meeting& meeting) {
   // One rank joins too: the rendezvous point that its id opened ends when all ranks have come.
   member_ = TRY(bootstrap::Member::join(join));
   if (nranks() > 1) {
-    member_->explain_waits(fmt::format("communicator 0x{:x}: initialization", id_hash_));
+    member_->explain_waits(fmt::format("communicator 0x{:x}: initialization", id_hash()));
     const std::vector<RankInfo> ranks = TRY(meet(settings, deadline));
     settings = ranks[0].settings.value();
-    settings.gpu = gpu_ = gpu_of(ranks);
     if (const std::optional<int> most = most_ctas_of_sharers(ranks))
       planner::bound_ctas(settings, *most);
-    machine_of_ = machines_of(ranks);
-    for (const RankInfo& of_rank : ranks) device_of_.push_back(of_rank.device);
-    transport::Reach reach = TRY(exchange_links(ranks, settings, deadline));
-    planner::set_reach(settings, reach.is_whole);
-    TRY(serve_peers(settings, std::move(reach)));
+    std::vector<int> devices;
+    for (const RankInfo& of_rank : ranks) devices.push_back(of_rank.device);
+    membership_.set_ranks(machines_of(ranks), std::move(devices), gpu_of(ranks));
+    settings.gpu = membership_.gpu();
+    ways_ = TRY(Ways::find({.machine = machine_,
+                            .membership = membership_,
+                            .member = *member_,
+                            .ranks = ranks,
+                            .deadline = deadline}));
+    TRY(find_machine_graph(ranks, deadline));
+    TRY(ways_.apply(settings, membership_));
+    planner::set_reach(settings, ways_.reach().is_whole);
+    TRY(serve_peers(settings));
     // Nobody returns before everybody has checked: an error on one rank is an error on all.
     TRY(member_->barrier(deadline));
     member_->explain_waits({});
   } else {
-    TRY(choose_network(/*is_needed=*/false, configuration_, id_hash_).status());
+    TRY(choose_network(/*is_needed=*/false, configuration_, id_hash()).status());
     member_.reset();
     TRY(find_machine_graph({}, deadline));
   }
   make_operations(settings);
   show_status();
-  LOG(Info, Init, "{} {} nvmlDev {} busId {} commId 0x{:x} - Init COMPLETE", identity_.function,
-      describe(), nvml_device(), info.bus_id, id_hash_);
+  LOG(Info, Init, "{} {} nvmlDev {} busId {} commId 0x{:x} - Init COMPLETE", membership_.function(),
+      describe(), nvml_device(), info.bus_id, id_hash());
   const std::chrono::duration<double> total = std::chrono::steady_clock::now() - start;
-  LOG(Info, Init, "Init timings - {}: rank {} nranks {} total {:.2f}", identity_.function, rank(),
-      nranks(), total.count());
+  LOG(Info, Init, "Init timings - {}: rank {} nranks {} total {:.2f}", membership_.function(),
+      rank(), nranks(), total.count());
   return {};
 }
 
@@ -211,25 +220,19 @@ Status Communicator::find_machine_graph(std::span<const RankInfo> ranks, const D
   // Over NVLink alone every order of ranks is as good as any other, as it is of virtual GPUs; of
   // two ranks there is but one.
   const bool has_other_links =
-      nranks() > 2 && !torn_link_.empty() && machine_.kind() == gpu::Kind::Cuda;
-  if (!is_asked_for && !has_other_links && !spans_machines()) return {};
-  machine_graph_ =
+      nranks() > 2 && !ways_.torn_link().empty() && machine_.kind() == gpu::Kind::Cuda;
+  if (!is_asked_for && !has_other_links && !membership_.spans_machines()) return {};
+  membership_.set_graph(
       TRY(make_machine_graph({.machine = machine_,
                               .device = device(),
                               .rank = rank(),
                               .host = ranks.empty() ? "" : ranks[static_cast<size_t>(rank())].host,
                               .member = member_.get(),
-                              .deadline = deadline}));
-  rails_ = topology::rails(*machine_graph_);
-  graph_ranks_.resize(static_cast<size_t>(nranks()));
-  std::iota(graph_ranks_.begin(), graph_ranks_.end(), 0);
+                              .deadline = deadline})));
   return {};
 }
 
-Status Communicator::serve_peers(const planner::Settings& settings, transport::Reach reach) {
-  reach_ = std::move(reach);
-  for (int peer = 0; peer < nranks(); ++peer)
-    if (reach_.in[static_cast<size_t>(peer)]) reaching_peers_.push_back(peer);
+Status Communicator::serve_peers(const planner::Settings& settings) {
   member_->on_peer_lost([this](int peer, const Status& why) {
     {
       std::lock_guard lock(lost_mutex_);
@@ -237,10 +240,10 @@ Status Communicator::serve_peers(const planner::Settings& settings, transport::R
     }
     fail(why.copy());
   });
-  transport::Carrier carrier = place_on_network();
+  transport::Carrier carrier = membership_.place_on_network();
   std::shared_ptr<transport::net::Network> network =
-      TRY(choose_network(needs_network(), configuration_, id_hash_));
-  if (needs_network()) carrier.network = std::move(network);
+      TRY(choose_network(ways_.needs_network(), configuration_, id_hash()));
+  if (ways_.needs_network()) carrier.network = std::move(network);
   {
     std::lock_guard lock(log_mutex_);
     log_ = std::make_shared<calls::CallLog>(nranks());
@@ -248,7 +251,7 @@ Status Communicator::serve_peers(const planner::Settings& settings, transport::R
   connection_events_ = std::make_shared<profiling::ConnectionEvents>(log_->recorder());
   endpoint_ = std::make_unique<transport::Endpoint>(
       machine_, device(), *member_, transport::Shapes{settings.shapes, settings.message_shapes},
-      reach_,
+      ways_.reach(),
       [this](std::span<const bootstrap::Query> queries, const Deadline& until) {
         return ask(Question::Connect, queries, until);
       },
@@ -263,26 +266,6 @@ Status Communicator::serve_peers(const planner::Settings& settings, transport::R
   return {};
 }
 
-// Which network device is this rank's own: the one that the machine graph gives it, else that of
-// its number among the ranks of its machine.
-transport::Carrier Communicator::place_on_network() const {
-  transport::Carrier carrier;
-  if (!machine_of_.empty()) {
-    const int own = machine_of_[static_cast<size_t>(rank())];
-    carrier.number =
-        static_cast<size_t>(std::count(machine_of_.begin(), machine_of_.begin() + rank(), own));
-    carrier.ranks_of_machine = static_cast<int>(std::ranges::count(machine_of_, own));
-  }
-  if (machine_graph_ != nullptr) {
-    const auto known_as = static_cast<size_t>(graph_ranks_[static_cast<size_t>(rank())]);
-    // Of several ranks of one GPU the graph has the first.
-    const int node = known_as < rails_.size() ? rails_[known_as] : -1;
-    if (node >= 0)
-      carrier.nearest_interface = machine_graph_->nodes()[static_cast<size_t>(node)].name;
-  }
-  return carrier;
-}
-
 // Buffers of this rank's user with ranks of other processes, and theirs with this one.
 void Communicator::share_buffers(bool of_captured) {
   using registry::BufferExports;
@@ -291,13 +274,13 @@ void Communicator::share_buffers(bool of_captured) {
   for (int peer = 0; peer < nranks(); ++peer) {
     const auto at = static_cast<size_t>(peer);
     const bool is_here = peer == rank() || member_->same_process(peer);
-    const bool maps = !is_here && reach_.windows[at];
+    const bool maps = !is_here && ways_.reach().windows[at];
     maps_any |= maps;
     reach.push_back(maps ? BufferExports::Reach::Mapping
-                    : peer == rank() || (is_here && reach_.in[at])
+                    : peer == rank() || (is_here && ways_.reach().in[at])
                         ? BufferExports::Reach::SameAddress
                         : BufferExports::Reach::None);
-    if (maps) reaching_peers_.push_back(peer);
+    if (maps) ways_.add_reaching(peer);
   }
   // Each buffer would be mapped by each rank of the other processes: of a thousand ranks, beyond
   // what a process may map (vm.max_map_count). Equal on all ranks.
@@ -311,12 +294,12 @@ void Communicator::share_buffers(bool of_captured) {
     };
   };
   const auto agree_on_plans = [&](bool reached) {
-    agreement_ = std::make_unique<operations::PlanAgreement>(rank(), nranks(), reached, abort_,
-                                                             tell_of(Question::Plans));
+    agreement_ = std::make_unique<operations::PlanAgreement>(
+        rank(), nranks(), reached, lifetime_.waits(), tell_of(Question::Plans));
   };
   // In one process all memory is reached but what the driver keeps to a device; virtual GPUs have
   // none of that.
-  if (!maps_any && reach_.is_whole && machine_.kind() == gpu::Kind::Cuda)
+  if (!maps_any && ways_.reach().is_whole && machine_.kind() == gpu::Kind::Cuda)
     agree_on_plans(/*reached=*/true);
   if (!maps_any || nranks() > kMostSharing) return;
   imports_ = std::make_shared<registry::BufferImports>(
@@ -345,11 +328,12 @@ void Communicator::share_buffers(bool of_captured) {
           .registrations = &registrations_,
           .captures = of_captured,
           .most_kept = static_cast<size_t>(parameters::buffer_cache()),
-          .abort = &abort_});
-  if (!of_captured || !reach_.has_whole_windows) return;
+          .abort = &lifetime_.waits()});
+  if (!of_captured || !ways_.reach().has_whole_windows) return;
   agree_on_plans(/*reached=*/false);
   message_agreement_ = std::make_unique<operations::MessageAgreement>(
-      rank(), kinds_of_messages(rank(), *member_, reach_), abort_, tell_of(Question::MessagePlans));
+      rank(), kinds_of_messages(rank(), *member_, ways_.reach()), lifetime_.waits(),
+      tell_of(Question::MessagePlans));
 }
 
 void Communicator::make_operations(const planner::Settings& settings) {
@@ -367,7 +351,7 @@ void Communicator::make_operations(const planner::Settings& settings) {
   {
     std::lock_guard lock(windows_mutex_);
     windows_ = std::make_unique<registry::Windows>(machine_, device(), member_.get(),
-                                                   /*are_possible=*/maps_all_memory());
+                                                   /*are_possible=*/ways_.maps_all_memory());
   }
   if (one_sided_ == nullptr) one_sided_ = make_one_sided();
 }
@@ -376,7 +360,8 @@ void Communicator::start_tuning(const planner::Settings& settings) {
   if (!settings.is_tuned || tuning_ != nullptr) return;
   std::shared_ptr<planner::Tuner> tuner;
   if (rank() == 0)
-    tuner = planner::Tuner::open({.id = id_hash_, .ranks = nranks(), .machines = machine_of_});
+    tuner = planner::Tuner::open(
+        {.id = id_hash(), .ranks = nranks(), .machines = membership_.machines()});
   std::function<Result<Bytes>(std::span<const std::byte>)> ask_first;
   if (rank() != 0)
     ask_first = [this](std::span<const std::byte> question) -> Result<Bytes> {
@@ -386,13 +371,11 @@ void Communicator::start_tuning(const planner::Settings& settings) {
 }
 
 void Communicator::start_profiling() {
-  const std::set<int> machines(machine_of_.begin(), machine_of_.end());
-  const auto profiler =
-      observe::Profiler::open({.id = id_hash_,
-                               .name = configuration_.name,
-                               .nodes = std::max(1, static_cast<int>(machines.size())),
-                               .ranks = nranks(),
-                               .rank = rank()});
+  const auto profiler = observe::Profiler::open({.id = id_hash(),
+                                                 .name = configuration_.name,
+                                                 .nodes = membership_.count_machines(),
+                                                 .ranks = nranks(),
+                                                 .rank = rank()});
   if (profiler == nullptr) return;
   transport::net::Network::tell_events_to(&observe::NetworkEvents::hear);
   profiling_ = std::make_shared<profiling::Profiling>(profiler, rank());

@@ -72,13 +72,13 @@ Result<Bytes> Communicator::answer(int from, std::span<const std::byte> request)
     case Question::Signals:
       return one_sided_->answer(from, reader.rest());
     case Question::Account:
-      if (is_revoked()) return revoked();
-      TRY(failure());  // all that its waits could say has been said
+      if (lifetime_.is_revoked()) return lifetime_.revoked();
+      TRY(lifetime_.failure());  // all that its waits could say has been said
       return watch_->account(from).encode();
     case Question::Farewell:
-      if (is_revoked()) return revoked();
+      if (lifetime_.is_revoked()) return lifetime_.revoked();
       watch_->keep_farewell(TRY(diagnosis::Account::decode(reader.rest(), from)));
-      TRY(failure());
+      TRY(lifetime_.failure());
       return watch_->account(from).encode();
     case Question::Invite: {
       const std::span<const std::byte> bytes = reader.raw(bootstrap::UniqueId::kBytes);
@@ -173,7 +173,7 @@ void Communicator::tell_failure(int peer, const Status& status) {
 // A failure that concerns every rank. The others are told first: afterwards this rank's user may
 // end the communicator at any time.
 void Communicator::fail_all(const Status& status, Printed printed) {
-  if (!failure().is_ok()) return;  // then they have been told
+  if (!lifetime_.failure().is_ok()) return;  // then they have been told
   for (int peer = 0; peer < nranks(); ++peer)
     if (peer != rank()) tell_failure(peer, status);
   fail(status.copy(), printed);

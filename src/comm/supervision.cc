@@ -28,7 +28,7 @@ Status Communicator::start_watch() {
   }
   diagnosis::Watch::Hooks hooks;
   hooks.device = device();
-  hooks.communicator = id_hash_;
+  hooks.communicator = id_hash();
   watchdog_ = TRY(diagnosis::Watchdog::instance());
   // Weakly: whoever asks may do so while this communicator lets go of its watchdog.
   hooks.find_holder = [this, weak = std::weak_ptr(watchdog_)](uint64_t stream) {
@@ -49,9 +49,9 @@ Status Communicator::start_watch() {
   hooks.silences = watchdog_->silences();
   hooks.has_left = [this](int peer) { return member_->has_left(peer); };
   hooks.run_state = [this](int peer) {
-    return is_remote(peer) ? RunState::Unknown : run_state(member_->process(peer));
+    return membership_.is_remote(peer) ? RunState::Unknown : run_state(member_->process(peer));
   };
-  if (needs_network()) hooks.network = [this] { return endpoint_->network_state(); };
+  if (ways_.needs_network()) hooks.network = [this] { return endpoint_->network_state(); };
   hooks.awake_since = &diagnosis::Watchdog::awake_since;
   hooks.describe = [this](int rank) { return member_->describe(rank); };
   hooks.propose = [this](int peer, const diagnosis::Verdict& verdict,
@@ -67,7 +67,7 @@ Status Communicator::start_watch() {
       if (peer != rank() && !member_->has_left(peer)) tell(peer, writer);
   };
   hooks.stall_warning = std::chrono::seconds(parameters::stall_warning());
-  hooks.has_failed = [this] { return has_failed(); };
+  hooks.has_failed = [this] { return lifetime_.has_failed(); };
   if (rank() == 0) {
     stragglers_ = std::make_unique<diagnosis::Stragglers>(nranks());
     hooks.survey = [this] { survey_arrivals(); };
@@ -95,7 +95,7 @@ void Communicator::survey_arrivals() {
   const Bytes question = std::move(writer).take();
   std::vector<bootstrap::Query> near;
   for (int peer = 1; peer < nranks(); ++peer)
-    if (!is_remote(peer)) near.push_back({.peer = peer, .message = question});
+    if (!membership_.is_remote(peer)) near.push_back({.peer = peer, .message = question});
   const std::vector<Result<Bytes>> answers =
       ask(Question::Arrivals, near, Deadline::after(kPatience));
   for (size_t i = 0; i < near.size(); ++i) {
@@ -106,7 +106,7 @@ void Communicator::survey_arrivals() {
     of_ranks[static_cast<size_t>(near[i].peer)] = std::move(arrivals).take();
   }
   for (int peer = 1; peer < nranks(); ++peer) {
-    if (!is_remote(peer)) continue;
+    if (!membership_.is_remote(peer)) continue;
     const auto now = [] { return observe::Clock().nanoseconds(observe::ticks()); };
     const uint64_t asked = now();
     const Result<Bytes> answer =
@@ -127,15 +127,15 @@ void Communicator::record_flight() {
   observe::Dumps& dumps = observe::Dumps::of_process();
   if (!dumps.are_on()) return;
   const auto describe = [this](observe::Json& json) {
-    const Status failed = failure();
+    const Status failed = lifetime_.failure();
     const diagnosis::SnapshotOf of{
-        .communicator = id_hash_,
+        .communicator = id_hash(),
         .rank = rank(),
         .nranks = nranks(),
         .device = device(),
-        .state = is_revoked()      ? "revoked"
-                 : abort_.raised() ? "ending"
-                                   : "ready",
+        .state = lifetime_.is_revoked()       ? "revoked"
+                 : lifetime_.waits().raised() ? "ending"
+                                              : "ready",
         .failure = failed.is_ok() ? "" : failed.message(),
         .failure_rank = failed.is_ok() ? -1 : failed.peer(),
         .describe = [this](int other) { return member_->describe(other); }};
@@ -143,7 +143,7 @@ void Communicator::record_flight() {
     if (stragglers_ != nullptr) stragglers_->describe(json);
   };
   const auto forward = [this](std::string_view name, std::string_view text) {
-    if (rank() == 0 || !is_remote(0) || member_->has_left(0)) return;
+    if (rank() == 0 || !membership_.is_remote(0) || member_->has_left(0)) return;
     Writer writer;
     writer.u8(static_cast<uint8_t>(Question::Dump));
     writer.text(name);
@@ -158,15 +158,13 @@ void Communicator::show_status() {
     if (member_ == nullptr) return {.host = "localhost", .pid = this_process().number};
     return {.host = member_->host(other), .pid = member_->process(other).number};
   };
-  const auto device_of = [this](int other) {
-    return device_of_.empty() ? device() : device_of_[static_cast<size_t>(other)];
-  };
+  const auto device_of = [this](int other) { return membership_.device_of(other); };
   const auto is_lost = [this](int other) {
     std::lock_guard lock(lost_mutex_);
     return lost_.contains(other);
   };
   const auto is_stopped = [this](int other) {
-    return member_ != nullptr && !is_remote(other) &&
+    return member_ != nullptr && !membership_.is_remote(other) &&
            run_state(member_->process(other)) == RunState::Stopped;
   };
   const auto ask_process = [this](int other, const Deadline& deadline,
@@ -186,19 +184,19 @@ void Communicator::show_status() {
 
 diagnosis::RankStatus Communicator::status() const {
   using schedule::Collective;
-  diagnosis::RankStatus status{.communicator = id_hash_,
+  diagnosis::RankStatus status{.communicator = id_hash(),
                                .nranks = nranks(),
                                .rank = rank(),
                                .device = device(),
-                               .async_error = static_cast<int>(failure().code()),
-                               .finalized = state() == State::Finalized,
-                               .aborted = is_ended_by_user_.load(std::memory_order_relaxed),
+                               .async_error = static_cast<int>(lifetime_.failure().code()),
+                               .finalized = lifetime_.state() == State::Finalized,
+                               .aborted = lifetime_.aborted_by_user().raised(),
                                .verdict = {},
                                .stragglers = {}};
   if (log_ == nullptr) return status;
   if (const std::optional<diagnosis::Verdict> verdict = watch_->standing_verdict())
-    status.verdict = verdict->describe(id_hash_, member_->describe(verdict->rank));
-  if (stragglers_ != nullptr) status.stragglers = stragglers_->describe(id_hash_);
+    status.verdict = verdict->describe(id_hash(), member_->describe(verdict->rank));
+  if (stragglers_ != nullptr) status.stragglers = stragglers_->describe(id_hash());
   const auto set = [&](diagnosis::Counted counted, Collective collective) {
     status.counts[static_cast<size_t>(counted)] = log_->count(collective);
   };
@@ -228,7 +226,7 @@ std::shared_ptr<calls::CallLog> Communicator::shared_log() const {
 const char* Communicator::last_function() const {
   const std::shared_ptr<calls::CallLog> log = shared_log();
   const char* const last = log != nullptr ? log->last_function() : nullptr;
-  return last != nullptr ? last : identity_.function;
+  return last != nullptr ? last : membership_.function();
 }
 
 }  // namespace niccolite::comm

@@ -40,7 +40,7 @@ Status Communicator::agree(const Status& mine) {
 
 Status Communicator::suspend() {
   const InUse in_use = use("ncclCommSuspend");
-  if (is_over()) return gone();
+  if (is_over()) return lifetime_.gone();
   const calls::CallLog::HostCallScope in_call(log_.get(), "ncclCommSuspend");
   Status mine;
   if (is_suspended_) {
@@ -60,7 +60,7 @@ Status Communicator::suspend() {
 
 Status Communicator::resume() {
   const InUse in_use = use("ncclCommResume");
-  if (is_over()) return gone();
+  if (is_over()) return lifetime_.gone();
   const calls::CallLog::HostCallScope in_call(log_.get(), "ncclCommResume");
   TRY(agree(is_suspended_ ? Status() : Status::invalid_usage("the communicator is not suspended")));
   TRY(swap_memory(/*is_suspension=*/false));

@@ -35,12 +35,6 @@ constexpr auto kPatience = seconds(20);  // after which a wait says what it wait
 
 }  // namespace
 
-Status Communicator::failure() const {
-  std::lock_guard lock(failure_mutex_);
-  return is_left_out(failure_.peer()) && !background_failure_.is_ok() ? background_failure_.copy()
-                                                                      : failure_.copy();
-}
-
 // A peer cannot be reached any more. When a rank dies, the ranks that hear of it first fail, and
 // their programs may end before this rank has heard: it finds those gone, and hears why a moment
 // later.
@@ -48,47 +42,24 @@ Status Communicator::first_cause(Status status) {
   if (status.code() != Code::RemoteError) return status;
   std::mutex mutex;
   std::condition_variable news;
-  const int listener = abort_.listen([&] {  // fail() raises it, too
+  const int listener = lifetime_.waits().listen([&] {  // fail() raises it, too
     std::lock_guard lock(mutex);
     news.notify_all();
   });
   {
     std::unique_lock lock(mutex);
-    news.wait_until(lock, Deadline::after(kNews).at(), [&] { return abort_.raised(); });
+    news.wait_until(lock, Deadline::after(kNews).at(), [&] { return lifetime_.waits().raised(); });
   }
-  abort_.forget(listener);
-  Status known = failure();
+  lifetime_.waits().forget(listener);
+  Status known = lifetime_.failure();
   return known.is_ok() ? std::move(status) : std::move(known);
-}
-
-bool Communicator::has_outlived_failure() const {
-  std::lock_guard lock(failure_mutex_);
-  return is_left_out(failure_.peer()) && background_failure_.is_ok();
-}
-
-bool Communicator::is_left_out(int peer) const {
-  return std::ranges::find(left_out_, peer) != left_out_.end();
-}
-
-// fail() takes and prints the first failure alone. Where the communicator has outlived that one,
-// the user would hear of no other.
-void Communicator::keep_background_failure(const Status& status) {
-  bool is_second = false;
-  {
-    std::lock_guard lock(failure_mutex_);
-    if (!background_failure_.is_ok()) return;
-    background_failure_ = status.copy();
-    is_second = is_left_out(failure_.peer());
-  }
-  const log::ScopedDevice speaks_for(device());
-  if (is_second) log::error(status, last_function());
 }
 
 Status Communicator::report_failure() {
   const log::ScopedDevice speaks_for(device());
   // The program may end as soon as it knows.
   observe::Dumps::of_process().write_requested();
-  Status status = failure();
+  Status status = lifetime_.failure();
   log::keep_error(status);
   return status;
 }
@@ -98,38 +69,24 @@ void Communicator::fail(Status status) { fail(std::move(status), Printed::No); }
 void Communicator::fail(Status status, Printed printed) {
   const log::ScopedDevice speaks_for(device());
   const char* const last = last_function();
-  {
-    std::lock_guard lock(failure_mutex_);
-    if (!failure_.is_ok()) return;
-    failure_ = status.copy();
-    if (is_left_out(status.peer())) {
-      printed = Printed::Yes;
-      // No error to tell of, unless this work comes to one. [release] pairs with state().
-      if (state() == State::InProgress) works_after_failure_.store(true, std::memory_order_release);
-    }
+  const Lifetime::News news = lifetime_.fail(status, [&] {
     // Before the program can know: it then has the dump written (report_failure()).
     note(observe::EventKind::Failed);
     observe::Dumps::of_process().request(status.message());
-    state_.store(State::Failed, std::memory_order_release);  // pairs with state()
-  }
+  });
+  if (news == Lifetime::News::None) return;
   LOG(Info, Init, "{} fails: {}", describe(), status.message());
   // What goes wrong after an abort is no news.
-  if (printed == Printed::No && !abort_.raised()) log::error(status, last);
-  abort_.raise(std::move(status));
+  if (printed == Printed::No && news == Lifetime::News::Failed && !lifetime_.waits().raised())
+    log::error(status, last);
+  lifetime_.waits().raise(std::move(status));
   if (parameters::end_failed() != 0) control_.tell(executor::Command::End);
 }
 
 void Communicator::abort(Status reason) {
-  is_ended_by_user_.store(true, std::memory_order_relaxed);  // for status() alone
   note(observe::EventKind::Left);
-  std::shared_ptr<Communicator> unborn;
-  {
-    std::lock_guard lock(unborn_mutex_);
-    is_aborted_ = true;
-    unborn = unborn_;
-  }
-  if (unborn != nullptr) unborn->abort(reason.copy());
-  abort_.raise(std::move(reason));
+  lifetime_.aborted_by_user().raise(reason.copy());  // a child that is being made ends, too
+  lifetime_.waits().raise(std::move(reason));
   control_.tell(executor::Command::End);
 }
 
@@ -154,7 +111,7 @@ bool Communicator::have_absent_alone_to_read() {
 Status Communicator::await_work(const char* function) {
   if (operations_ == nullptr) return {};
   const auto start = Deadline::Clock::now();
-  for (bool reported = false; !abort_.raised();) {
+  for (bool reported = false; !lifetime_.waits().raised();) {
     const Deadline look = Deadline::after(milliseconds(100));
     const bool are_done = TRY(are_operations_done(look));
     if (are_done && (endpoint_ == nullptr || endpoint_->await_flush(look))) return {};
@@ -176,14 +133,14 @@ Status Communicator::await_work(const char* function) {
 // (executor/protocol/advertisement.h). An operation that an abort does not end at once is waiting
 // for them: they let go now. A revoke is no failure of theirs.
 void Communicator::stop_reaching_peers() {
-  if (reaching_peers_.empty() || operations_ == nullptr) return;
+  if (ways_.reaching_peers().empty() || operations_ == nullptr) return;
   const Result<bool> is_done = operations_->drain(Deadline::after(kAbortsAtOnce));
   if (is_done.is_ok() && is_done.value()) return;
   const Status status = Status::remote_error("rank {} aborted the communicator", rank());
   Writer let_go;
   let_go.u8(static_cast<uint8_t>(Question::LetGo));
-  for (const int peer : reaching_peers_) {
-    if (abort_.raised()) tell_failure(peer, status);
+  for (const int peer : ways_.reaching_peers()) {
+    if (lifetime_.waits().raised()) tell_failure(peer, status);
     tell(peer, let_go);
   }
 }
@@ -200,7 +157,7 @@ Status Communicator::end_work() {
 
 // Programs have several: the id is that of the lines at its init.
 Status Communicator::with_id(const Status& status) const {
-  return Status::error(status.code(), "{} (communicator 0x{:x})", status.message(), id_hash_);
+  return Status::error(status.code(), "{} (communicator 0x{:x})", status.message(), id_hash());
 }
 
 // The last chance to see that ranks have called different things, for programs that end before the
@@ -210,19 +167,19 @@ Status Communicator::compare_before_leaving() {
   // The call that this is part of prints it.
   if (const auto difference = watch_->compare_before_leaving())
     fail_all(with_id(Status::invalid_usage("{}", *difference)), Printed::Yes);
-  return failure();
+  return lifetime_.failure();
 }
 
 Status Communicator::finalize() {
   const log::ScopedDevice speaks_for(device());
   const InUse in_use = use("ncclCommFinalize");
   TRY(await_work("ncclCommFinalize"));
-  if (!abort_.raised()) TRY(compare_before_leaving());
+  if (!lifetime_.waits().raised()) TRY(compare_before_leaving());
   // Ready when it blocks its caller, InProgress when it works in the background.
-  if (!abort_.raised() && (change_state(State::Ready, State::Finalized) ||
-                           change_state(State::InProgress, State::Finalized)))
+  if (!lifetime_.waits().raised() && (lifetime_.change(State::Ready, State::Finalized) ||
+                                      lifetime_.change(State::InProgress, State::Finalized)))
     return {};
-  return has_outlived_failure() ? Status() : gone();
+  return lifetime_.has_outlived_failure() ? Status() : lifetime_.gone();
 }
 
 // Not for ever: a thread may be inside a call that an abort does not end.
@@ -235,12 +192,7 @@ Communicator::InUse Communicator::use_to_end() {
 
 Status Communicator::end() {
   const log::ScopedDevice speaks_for(device());
-  std::shared_ptr<Thread> background;
-  {
-    std::lock_guard lock(background_mutex_);
-    background = std::exchange(background_, nullptr);
-  }
-  background.reset();  // joins: what it did has settled, or the abort ends its waits
+  lifetime_.join_thread();  // its work has settled, or the abort ends its waits
   Status status = Status::internal("another thread is still inside a call on this communicator");
   if (const InUse in_use = use_to_end(); in_use.owns_lock()) {
     status = has_ended_ ? Status() : give_back();
@@ -260,13 +212,13 @@ Status Communicator::end() {
 Status Communicator::give_back() {
   Status status = await_work("ncclCommDestroy");
   // The calls of one that was revoked came to nothing, wherever the ranks were.
-  if (status.is_ok() && !abort_.raised() && !is_revoked())
+  if (status.is_ok() && !lifetime_.waits().raised() && !lifetime_.is_revoked())
     compare_before_leaving().ignore("it is the failure now");
-  if (status.is_ok() && abort_.raised()) status = end_work();
+  if (status.is_ok() && lifetime_.waits().raised()) status = end_work();
   if (status.code() == Code::InternalError) return status;
   if (status.is_ok()) hand_over();
   leave();
-  const char* const how = abort_.raised() ? "Abort" : "Destroy";
+  const char* const how = lifetime_.waits().raised() ? "Abort" : "Destroy";
   is_left_to_graphs_.store(true, std::memory_order_relaxed);  // see network_failed()
   if (graphs_->call_after_last([self = shared_from_this()] { self->release_after_graphs(); })) {
     LOG(Info, Destroy,
@@ -284,7 +236,8 @@ Status Communicator::give_back() {
 // it gone. Their processes keep what they need, whatever their calls are doing
 // (docs/design/connections.md).
 void Communicator::hand_over() {
-  if (endpoint_ == nullptr || abort_.raised() || is_revoked() || is_suspended_) return;
+  if (endpoint_ == nullptr || lifetime_.waits().raised() || lifetime_.is_revoked() || is_suspended_)
+    return;
   const Deadline deadline = Deadline::after(kHandOverTime);
   Result<std::vector<transport::Endpoint::Legacy>> legacies = endpoint_->hand_over();
   if (!legacies.is_ok()) {
@@ -295,7 +248,8 @@ void Communicator::hand_over() {
   for (const auto& [peer, message] : *legacies)
     queries.push_back({.peer = peer, .message = message});
   // The answers end with the first failure: of a peer that has ended itself, mostly.
-  for (std::span<const bootstrap::Query> rest = queries; !rest.empty() && !abort_.raised();) {
+  for (std::span<const bootstrap::Query> rest = queries;
+       !rest.empty() && !lifetime_.waits().raised();) {
     const std::vector<Result<Bytes>> answers =
         ask(Question::HandOver, rest, deadline, bootstrap::Patience::WhileItRuns);
     if (deadline.passed() && !answers.back().is_ok())
@@ -320,7 +274,7 @@ void Communicator::network_failed(Status why) {
 // Ends all that other ranks and threads of ours may still be doing here. Kernels of graphs may be
 // launched again.
 void Communicator::leave() {
-  if (endpoint_ != nullptr && abort_.raised())
+  if (endpoint_ != nullptr && lifetime_.waits().raised())
     endpoint_->set_farewell(transport::Farewell::Hurried);
   if (flight_) {
     // What was asked for while this communicator was there tells of it.
@@ -335,13 +289,13 @@ void Communicator::leave() {
   watchdog_.reset();
   if (profiling_ != nullptr) profiling_->close();
   // Kernels do nothing any more, and peers must not wait for them.
-  if (endpoint_ != nullptr && abort_.raised()) endpoint_->close();
+  if (endpoint_ != nullptr && lifetime_.waits().raised()) endpoint_->close();
 }
 
 // The last launch is done, and its data may still be on their way to other machines.
 // Whoever reads nothing for so long has it from its system when it goes on.
 void Communicator::release_after_graphs() {
-  if (endpoint_ != nullptr && !abort_.raised() &&
+  if (endpoint_ != nullptr && !lifetime_.waits().raised() &&
       !endpoint_->await_flush(Deadline::after(kPatience)))
     endpoint_->set_farewell(transport::Farewell::Unread);
   release();
