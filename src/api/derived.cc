@@ -169,14 +169,15 @@ Result<Completion> grow(ncclComm_t handle, int nranks, const ncclUniqueId* id_by
     const auto parent = TRY(find(handle));
     Result<comm::Configuration> resolved = check_member(*parent, nranks, rank, config);
     if (!resolved.is_ok()) {  // the others wait for this rank
-      parent->decline_invitation(nranks, id, resolved.status());
+      parent->invitation().refuse(nranks, parent->rank(), id, resolved.status());
       return std::move(resolved).status();
     }
     identity.rank = parent->rank();
     identity.device = parent->device();
     meeting = {.find_id =
                    [parent = parent.get(), nranks, id](const Deadline& deadline, Abort& abort) {
-                     return parent->await_invitation(nranks, id, deadline, abort);
+                     return parent->invitation().accept(nranks, parent->rank(), id, deadline,
+                                                        abort);
                    },
                .parent = parent};
     return make(newcomm, identity, std::move(meeting), std::move(resolved).take());

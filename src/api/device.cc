@@ -21,7 +21,7 @@ ncclTeam_t world(const Communicator& communicator) {
   return {communicator.nranks(), communicator.rank(), 1};
 }
 ncclTeam_t load_store(const Communicator& communicator) {
-  const int size = communicator.load_store_ranks();
+  const int size = communicator.ways().load_store_ranks(communicator.membership());
   return {size, communicator.rank() % size, 1};
 }
 ncclTeam_t rail(const Communicator& communicator) {
@@ -78,7 +78,7 @@ Status query_properties(ncclComm_t handle, ncclCommProperties_t* props) {
   answer.rank = communicator->rank();
   answer.nRanks = communicator->nranks();
   answer.cudaDev = communicator->device();
-  answer.nvmlDev = communicator->nvml_device();
+  answer.nvmlDev = comm::nvml_device(communicator->machine(), communicator->device());
   answer.deviceApiSupport = false;  // see ncclDevCommCreate
   answer.multimemSupport = false;
   answer.nLsaTeams = rail(*communicator).nRanks;

@@ -34,7 +34,7 @@ Status register_range(ncclComm_t handle, void* buffer, size_t bytes, void** regi
   *registration = nullptr;
   TRY(communicator->lifetime().check_ready());
   if (parameters::local_register() == 0) return {};
-  *registration = TRY(communicator->register_range(buffer, bytes));
+  *registration = TRY(communicator->buffers().register_range(buffer, bytes));
   return {};
 }
 
@@ -42,7 +42,8 @@ Status register_range(ncclComm_t handle, void* buffer, size_t bytes, void** regi
 Status deregister_range(ncclComm_t handle, void* registration) {
   const auto communicator = TRY(find(handle));
   if (registration == nullptr) return {};
-  return communicator->deregister_range(registration)
+  return communicator->buffers()
+      .deregister_range(registration)
       .with_context("ncclCommDeregister : rank {}", communicator->rank());
 }
 

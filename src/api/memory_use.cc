@@ -32,7 +32,7 @@ Status memory_statistic(ncclComm_t handle, int stat, uint64_t* value) {
   if (value == nullptr)
     return Status::invalid_argument("ncclCommMemStats : value argument is NULL");
   TRY(communicator->lifetime().check_usable());
-  const comm::Communicator::MemoryUse use = communicator->memory_use();
+  const comm::MemoryUse use = communicator->memory_use();
   switch (stat) {
     case ncclStatGpuMemSuspend:
       *value = use.suspendable;

@@ -65,7 +65,7 @@ Status locate(Communicator& communicator, const PutArguments& arguments, OneSide
                                     arguments.count);
   call.bytes = arguments.count * executor::size_of(type);
   if (call.bytes == 0) return {};
-  const auto window = communicator.find_window(arguments.window);
+  const auto window = communicator.buffers().find_window(arguments.window);
   if (window == nullptr || !window->is_symmetric())
     return Status::invalid_argument(
         "{} : rank {}: peerWin argument {} is not a live window of this communicator, registered "
@@ -77,7 +77,7 @@ Status locate(Communicator& communicator, const PutArguments& arguments, OneSide
         "{} : rank {}: count {} at peerWinOffset {} reaches beyond the {} bytes of rank {}'s "
         "window",
         kFunction, communicator.rank(), arguments.count, arguments.offset, bytes, arguments.peer);
-  const auto source = communicator.find_window_of(arguments.source, call.bytes);
+  const auto source = communicator.buffers().find_window_of(arguments.source, call.bytes);
   if (source == nullptr || !source->is_symmetric())
     return Status::invalid_argument(
         "{} : rank {}: localbuff argument {} and the {} bytes from there on are not in a window of "

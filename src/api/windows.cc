@@ -33,7 +33,8 @@ Result<Completion> register_window(ncclComm_t handle, void* buffer, size_t bytes
   };
   const auto undo = [=] {
     if (*window != nullptr)
-      communicator->deregister_window(*window).ignore("the group's failure is the error to report");
+      communicator->buffers().deregister_window(*window).ignore(
+          "the group's failure is the error to report");
     *window = nullptr;
   };
   return comm::Group::current().add_job(communicator, communicator->configuration().blocking, job,
@@ -43,8 +44,8 @@ Result<Completion> register_window(ncclComm_t handle, void* buffer, size_t bytes
 Status deregister_window(ncclComm_t handle, ncclWindow_t window) {
   const auto communicator = TRY(find(handle));
   if (window == nullptr) return {};
-  return communicator->deregister_window(window).with_context("ncclCommWindowDeregister : rank {}",
-                                                              communicator->rank());
+  return communicator->buffers().deregister_window(window).with_context(
+      "ncclCommWindowDeregister : rank {}", communicator->rank());
 }
 
 Status get_user_pointer(ncclComm_t handle, ncclWindow_t window, void** answer) {
@@ -56,7 +57,7 @@ Status get_user_pointer(ncclComm_t handle, ncclWindow_t window, void** answer) {
   TRY(communicator->lifetime().check_usable());
   if (parameters::win_enable() == 0 || !communicator->ways().maps_all_memory()) return {};
   if (window == nullptr) return Status::invalid_argument("{} : win argument is NULL", kFunction);
-  const auto found = communicator->find_window(window);
+  const auto found = communicator->buffers().find_window(window);
   if (found == nullptr)
     return Status::invalid_argument(
         "{} : win argument {} is not a window of rank {}'s communicator", kFunction,

@@ -17,7 +17,6 @@
 #include "registry/buffer_exports.h"
 #include "registry/buffer_imports.h"
 #include "registry/windows.h"
-#include "topology/detect.h"
 #include "transport/endpoint.h"
 
 namespace niccolite::comm {
@@ -40,32 +39,18 @@ Communicator::Communicator(gpu::Machine& machine, const Identity& identity,
     : machine_(machine),
       configuration_(std::move(configuration)),
       operators_(next_salt()),
-      registrations_(machine),
       membership_(identity),
-      lifetime_(identity.rank) {}
+      lifetime_(identity.rank),
+      buffers_(machine, lifetime_),
+      log_(identity.function),
+      supervision_(membership_, lifetime_, log_, peers_),
+      usage_(log_) {}
 
 Communicator::~Communicator() = default;
 
 std::string Communicator::describe() const {
   return fmt::format("comm {} rank {} nranks {} cudaDev {}", static_cast<const void*>(this), rank(),
                      nranks(), device());
-}
-
-int Communicator::load_store_ranks() const {
-  return nranks() == 1 || ways_.lacks_access() ? 1 : membership_.team_size();
-}
-
-int Communicator::nvml_device() const {
-  if (machine_.kind() == gpu::Kind::Virtual) return device();
-  const Result<gpu::DeviceInfo> info = machine_.device_info(device());
-  if (!info.is_ok()) return device();
-  return topology::nvml_index(info.value().bus_id).value_or(device());
-}
-
-void Communicator::await_use(const char* function) {
-  const std::shared_ptr<calls::CallLog> log = shared_log();
-  const calls::CallLog::BlockedScope blocked(log.get(), function);
-  in_use_.lock();
 }
 
 Status Communicator::run(const calls::Task& task) {
@@ -80,7 +65,7 @@ Status Communicator::run(const calls::Task& task) {
 Status Communicator::run(const operations::OneSidedCall& call) {
   const InUse in_use = use(call.is_wait() ? "ncclWaitSignal" : "ncclPutSignal");
   TRY(check_operable());
-  TRY(check_reach(call));
+  TRY(ways_.check(call, membership_));
   return first_cause(one_sided_->run(call, Deadline::after(kConnectTime)));
 }
 
@@ -118,60 +103,29 @@ std::unique_ptr<operations::OneSided> Communicator::make_one_sided() {
   return std::make_unique<operations::OneSided>(
       machine_, device(), member_.get(), control_.words(),
       [this](std::span<const bootstrap::Query> queries, const Deadline& until) {
-        return ask(Question::Signals, queries, until);
+        return peers_.ask(Question::Signals, queries, until);
       },
       graphs_);
-}
-
-Status Communicator::check_reach(const operations::OneSidedCall& call) const {
-  if (!call.is_wait()) return ways_.check_puts(call.peer, membership_);
-  for (const operations::OneSidedCall::Wait& wait : call.waits)
-    TRY(ways_.check_puts(wait.peer, membership_));
-  return {};
-}
-
-Status Communicator::deregister_range(void* handle) {
-  TRY(registrations_.remove(handle));
-  std::lock_guard lock(exports_mutex_);  // another thread may end the communicator
-  if (exports_ != nullptr) exports_->end_unregistered();
-  return {};
 }
 
 Result<const void*> Communicator::register_window(void* user, size_t bytes, int flags) {
   const InUse in_use = use("ncclCommWindowRegister");
   if (is_over()) return lifetime_.gone();
   const calls::CallLog::HostCallScope in_call(log_.get(), "ncclCommWindowRegister");
-  Result<const void*> handle = windows_->add(user, bytes, flags);
+  Result<const void*> handle = buffers_.windows()->add(user, bytes, flags);
   open_windows();
   return handle;
 }
 
 // All ranks have registered the same windows, between the same operations of theirs.
 void Communicator::open_windows() {
-  if (!windows_->had_any() || endpoint_ == nullptr) return;
+  const registry::Windows& windows = *buffers_.windows();
+  if (!windows.had_any() || endpoint_ == nullptr) return;
   endpoint_->open_windows();
   for (int peer = 0; peer < nranks(); ++peer)
     if (ways_.reach().windows[static_cast<size_t>(peer)] && peer != rank())
       ways_.add_reaching(peer);
-  operations_->open_windows(*windows_,
-                            ways_.reach().has_whole_windows && windows_->had_symmetric());
-}
-
-Status Communicator::deregister_window(const void* handle) {
-  std::lock_guard lock(windows_mutex_);
-  if (windows_ == nullptr) return lifetime_.gone();
-  return windows_->remove(handle);
-}
-
-std::shared_ptr<const registry::Window> Communicator::find_window(const void* handle) {
-  std::lock_guard lock(windows_mutex_);
-  return windows_ == nullptr ? nullptr : windows_->find(handle);
-}
-
-std::shared_ptr<const registry::Window> Communicator::find_window_of(const void* pointer,
-                                                                     size_t bytes) {
-  std::lock_guard lock(windows_mutex_);
-  return windows_ == nullptr ? nullptr : windows_->containing(pointer, bytes);
+  operations_->open_windows(windows, ways_.reach().has_whole_windows && windows.had_symmetric());
 }
 
 Status Communicator::check_operable() const {
@@ -191,7 +145,7 @@ void Communicator::settle_background(Status result) {
     // fail() takes and prints the first failure alone. Where the communicator has outlived that
     // one, the user would hear of no other.
     const log::ScopedDevice speaks_for(device());
-    if (lifetime_.keep_background_failure(result)) log::error(result, last_function());
+    if (lifetime_.keep_background_failure(result)) log::error(result, log_.last_function());
     fail(std::move(result));
   }
   lifetime_.settle(is_ok);

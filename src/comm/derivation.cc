@@ -74,7 +74,7 @@ struct Wish {
 }  // namespace
 
 /// A child as its members know it before they make it.
-struct Communicator::Child {
+struct Child {
   uint64_t hash = 0;
   std::vector<int> ranks;  // by the child's rank: the parent's
   int rank = -1;           // this one's
@@ -102,6 +102,25 @@ struct Communicator::Child {
   }
 };
 
+namespace {
+
+std::shared_ptr<Communicator> make(const Child& child, const Communicator& parent) {
+  return std::make_shared<Communicator>(parent.machine(),
+                                        Identity{.hash = child.hash,
+                                                 .nranks = static_cast<int>(child.ranks.size()),
+                                                 .rank = child.rank,
+                                                 .device = parent.device(),
+                                                 .function = child.function},
+                                        child.configuration);
+}
+
+void end_unborn(Communicator& child, const Status& why) {
+  child.abort(why.copy());
+  child.end().ignore("nobody has seen it");
+}
+
+}  // namespace
+
 // `refusal`: why this rank makes no child. `members`: the child's ranks, if they are known. A
 // thousand ranks hear from a thousand, so that it is worth being brief.
 Bytes Communicator::encode_wish(const SplitWish& wish, const Status& refusal,
@@ -109,7 +128,7 @@ Bytes Communicator::encode_wish(const SplitWish& wish, const Status& refusal,
   Wish mine{.refusal = refusal.copy(), .color = wish.color, .key = wish.key, .children = children_};
   Writer settings;
   if (mine.refusal.is_ok()) {
-    auto made = make_own_settings(wish.configuration.limits);
+    auto made = make_own_settings(machine_.kind(), nranks(), wish.configuration.limits);
     if (made.is_ok()) write(settings, made.value());
     mine.refusal = made.status().copy();
   }
@@ -166,7 +185,7 @@ Result<std::shared_ptr<Communicator>> Communicator::split(const SplitWish& wish)
     for (const int peer : child.ranks) of_members.push_back(&wish_of(peer));
     status = guarded([&]() -> Status {
       TRY(child.adopt(of_members, machine_.kind(), nranks()));
-      made = new_child(child);
+      made = make(child, *this);
       std::unique_ptr<bootstrap::Member> member;
       if (child.ranks.size() > 1)
         member = member_->derive({.id = child.hash,
@@ -177,7 +196,7 @@ Result<std::shared_ptr<Communicator>> Communicator::split(const SplitWish& wish)
     });
   }
   // A child that one rank cannot make is nobody's.
-  status = agree(status);
+  status = peers_.agree(status);
   if (made == nullptr || !status.is_ok()) {
     if (made != nullptr) end_unborn(*made, status);
     TRY(std::move(status));
@@ -210,7 +229,7 @@ Result<std::shared_ptr<Communicator>> Communicator::shrink(const std::vector<int
     child.ranks.push_back(peer);
   }
   const calls::CallLog::HostCallScope in_call(log_.get(), "ncclCommShrink", excluded);
-  const std::shared_ptr<Communicator> made = new_child(child);
+  const std::shared_ptr<Communicator> made = make(child, *this);
   Abort& by_user = lifetime_.aborted_by_user();
   if (by_user.raised()) return lifetime_.gone();
   const int listener = by_user.listen([&] { made->abort(by_user.reason()); });
@@ -248,21 +267,6 @@ Result<std::shared_ptr<Communicator>> Communicator::shrink(const std::vector<int
   return made;
 }
 
-std::shared_ptr<Communicator> Communicator::new_child(const Child& child) {
-  return std::make_shared<Communicator>(machine_,
-                                        Identity{.hash = child.hash,
-                                                 .nranks = static_cast<int>(child.ranks.size()),
-                                                 .rank = child.rank,
-                                                 .device = device(),
-                                                 .function = child.function},
-                                        child.configuration);
-}
-
-void Communicator::end_unborn(Communicator& child, const Status& why) const {
-  child.abort(why.copy());
-  child.end().ignore("nobody has seen it");
-}
-
 Status Communicator::start_as_child(const Child& child, Communicator& parent,
                                     std::unique_ptr<bootstrap::Member> member) {
   const InUse in_use = use(child.function);
@@ -281,7 +285,7 @@ Status Communicator::start_as_child(const Child& child, Communicator& parent,
     TRY(serve_peers(settings));
   }
   make_operations(settings);
-  show_status();
+  supervision_.show(member_.get());
   LOG(Info, Init, "{} {} parent {} commId 0x{:x} - Init COMPLETE", child.function, describe(),
       static_cast<const void*>(&parent), id_hash());
   return {};
@@ -314,27 +318,6 @@ Result<bootstrap::UniqueId> Communicator::invite() {
     if (peer != rank()) TRY(member_->notify(peer, writer.bytes()));
   invitation_.put(id);
   return id;
-}
-
-void Communicator::decline_invitation(int nranks, const std::optional<bootstrap::UniqueId>& passed,
-                                      const Status& why) {
-  const std::optional<bootstrap::UniqueId> known = invitation_.withdraw();
-  const std::optional<bootstrap::UniqueId>& id = passed ? passed : known;
-  if (id) decline(*id, nranks, rank(), why);
-}
-
-Result<bootstrap::UniqueId> Communicator::await_invitation(
-    int nranks, const std::optional<bootstrap::UniqueId>& passed, const Deadline& deadline,
-    Abort& abort) {
-  const bootstrap::UniqueId id = TRY(invitation_.take(passed, deadline, abort));
-  if (!passed || *passed == id) return id;
-  Status why = Status::invalid_argument(
-      "rank {} has passed a unique id that ncclCommGetUniqueId did not make for this communicator; "
-      "members may pass NULL",
-      rank());
-  bootstrap::Member::give_up(
-      {.id = id, .nranks = nranks, .rank = rank(), .deadline = deadline, .abort = &abort}, why);
-  return why;
 }
 
 }  // namespace niccolite::comm

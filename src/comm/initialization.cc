@@ -130,7 +130,7 @@ Status Communicator::initialize(const Meeting& meeting) {
 Status Communicator::join_and_connect(const Meeting& meeting) {
   // All ranks of the parent grow.
   const std::shared_ptr<calls::CallLog> of_parent =
-      meeting.parent != nullptr ? meeting.parent->shared_log() : nullptr;
+      meeting.parent != nullptr ? meeting.parent->log_.share() : nullptr;
   const calls::CallLog::HostCallScope in_call(of_parent.get(), membership_.function());
   const auto start = std::chrono::steady_clock::now();
   const gpu::DeviceInfo info = TRY(machine_.device_info(device()));
@@ -146,7 +146,7 @@ Status Communicator::join_and_connect(const Meeting& meeting) {
   const bootstrap::UniqueId id = TRY(meeting.find_id(time_for_all_ranks(), lifetime_.waits()));
   membership_.set_hash(id.hash());
   LOG(Info, Init, "[Rank {}] {} {} nvmlDev {} busId {} commId 0x{:x} - Init START", rank(),
-      membership_.function(), describe(), nvml_device(), info.bus_id, id_hash());
+      membership_.function(), describe(), nvml_device(machine_, device()), info.bus_id, id_hash());
   TRY(control_.allocate(machine_));
   const Deadline deadline = time_for_all_ranks();
   const bootstrap::JoinOptions join{.id = id,
@@ -155,14 +155,17 @@ Status Communicator::join_and_connect(const Meeting& meeting) {
                                     .deadline = deadline,
                                     .abort = &lifetime_.waits()};
   if (nranks() > 1) TRY(or_give_up(join, operations::load_kernels(machine_, device())));
-  Result<planner::Settings> made = make_own_settings(configuration_.limits);
+  Result<planner::Settings> made =
+      make_own_settings(machine_.kind(), nranks(), configuration_.limits);
   if (!made.is_ok()) return or_give_up(join, made.status().copy());
   planner::Settings settings = std::move(made).take();
   // One rank joins too: the rendezvous point that its id opened ends when all ranks have come.
   member_ = TRY(bootstrap::Member::join(join));
   if (nranks() > 1) {
     member_->explain_waits(fmt::format("communicator 0x{:x}: initialization", id_hash()));
-    const std::vector<RankInfo> ranks = TRY(meet(settings, deadline));
+    const RankInfo self =
+        TRY(describe_this_rank(machine_, device(), rank(), settings, configuration_.limits));
+    const std::vector<RankInfo> ranks = TRY(exchange(self, *member_, deadline));
     settings = ranks[0].settings.value();
     if (const std::optional<int> most = most_ctas_of_sharers(ranks))
       planner::bound_ctas(settings, *most);
@@ -188,30 +191,13 @@ Status Communicator::join_and_connect(const Meeting& meeting) {
     TRY(find_machine_graph({}, deadline));
   }
   make_operations(settings);
-  show_status();
+  supervision_.show(member_.get());
   LOG(Info, Init, "{} {} nvmlDev {} busId {} commId 0x{:x} - Init COMPLETE", membership_.function(),
-      describe(), nvml_device(), info.bus_id, id_hash());
+      describe(), nvml_device(machine_, device()), info.bus_id, id_hash());
   const std::chrono::duration<double> total = std::chrono::steady_clock::now() - start;
   LOG(Info, Init, "Init timings - {}: rank {} nranks {} total {:.2f}", membership_.function(),
       rank(), nranks(), total.count());
   return {};
-}
-
-Result<planner::Settings> Communicator::make_own_settings(const planner::Limits& limits) const {
-  planner::Settings settings = TRY(planner::make_settings(machine_.kind(), nranks(), limits));
-  settings.is_tuned = planner::Tuner::is_there();
-  return settings;
-}
-
-// Tells all ranks of this one, and checks what they tell; `settings` are this rank's own.
-Result<std::vector<RankInfo>> Communicator::meet(const planner::Settings& settings,
-                                                 const Deadline& deadline) {
-  const RankInfo self =
-      TRY(describe_this_rank(machine_, device(), rank(), settings, configuration_.limits));
-  const bootstrap::Gathered blobs = TRY(member_->all_gather(encode(self), deadline));
-  std::vector<RankInfo> ranks = TRY(decode_and_check(blobs));
-  if (rank() == 0) warn_of_differences(ranks);
-  return ranks;
 }
 
 Status Communicator::find_machine_graph(std::span<const RankInfo> ranks, const Deadline& deadline) {
@@ -233,34 +219,34 @@ Status Communicator::find_machine_graph(std::span<const RankInfo> ranks, const D
 }
 
 Status Communicator::serve_peers(const planner::Settings& settings) {
+  peers_.begin(*member_, describe());
   member_->on_peer_lost([this](int peer, const Status& why) {
-    {
-      std::lock_guard lock(lost_mutex_);
-      lost_.insert(peer);
-    }
+    supervision_.note_lost(peer);
     fail(why.copy());
   });
   transport::Carrier carrier = membership_.place_on_network();
   std::shared_ptr<transport::net::Network> network =
       TRY(choose_network(ways_.needs_network(), configuration_, id_hash()));
   if (ways_.needs_network()) carrier.network = std::move(network);
-  {
-    std::lock_guard lock(log_mutex_);
-    log_ = std::make_shared<calls::CallLog>(nranks());
-  }
+  log_.open(nranks());
   connection_events_ = std::make_shared<profiling::ConnectionEvents>(log_->recorder());
   endpoint_ = std::make_unique<transport::Endpoint>(
       machine_, device(), *member_, transport::Shapes{settings.shapes, settings.message_shapes},
       ways_.reach(),
       [this](std::span<const bootstrap::Query> queries, const Deadline& until) {
-        return ask(Question::Connect, queries, until);
+        return peers_.ask(Question::Connect, queries, until);
       },
       [this](Status why) { network_failed(std::move(why)); }, std::move(carrier),
       connection_events_);
   one_sided_ = make_one_sided();
   share_buffers(settings.maps_captured);
   start_tuning(settings);
-  TRY(start_watch());
+  TRY(supervision_.start(
+      {.kind = machine_.kind(),
+       .member = *member_,
+       .control = control_,
+       .network = ways_.needs_network() ? endpoint_.get() : nullptr,
+       .fail_all = [this](const Status& status, Printed printed) { fail_all(status, printed); }}));
   member_->serve(
       [this](int from, std::span<const std::byte> request) { return answer(from, request); });
   return {};
@@ -287,10 +273,7 @@ void Communicator::share_buffers(bool of_captured) {
   constexpr int kMostSharing = 256;
   const auto tell_of = [this](Question question) {
     return [this, question](int peer, std::span<const std::byte> message) {
-      Writer writer;
-      writer.u8(static_cast<uint8_t>(question));
-      writer.raw(message);
-      tell(peer, writer);
+      peers_.tell(peer, question, message);
     };
   };
   const auto agree_on_plans = [&](bool reached) {
@@ -302,33 +285,29 @@ void Communicator::share_buffers(bool of_captured) {
   if (!maps_any && ways_.reach().is_whole && machine_.kind() == gpu::Kind::Cuda)
     agree_on_plans(/*reached=*/true);
   if (!maps_any || nranks() > kMostSharing) return;
-  imports_ = std::make_shared<registry::BufferImports>(
+  auto imports = std::make_shared<registry::BufferImports>(
       machine_, device(), [this](int peer, const registry::MapAnswer& answer) {
-        Writer writer;
-        writer.u8(static_cast<uint8_t>(Question::BufferMapped));
-        writer.raw(answer.encode());
-        tell(peer, writer);
+        peers_.tell(peer, Question::BufferMapped, answer.encode());
       });
-  exports_ = std::make_shared<BufferExports>(
+  auto exports = std::make_shared<BufferExports>(
       machine_,
       BufferExports::Options{
           .device = device(),
           .reach = std::move(reach),
           .tell =
               [this](int peer, BufferExports::Message message, std::span<const std::byte> bytes) {
-                Writer writer;
-                writer.u8(static_cast<uint8_t>(message == BufferExports::Message::Map
-                                                   ? Question::MapBuffer
-                                                   : Question::UnmapBuffer));
-                writer.raw(bytes);
-                return tell(peer, writer);
+                return peers_.tell(peer,
+                                   message == BufferExports::Message::Map ? Question::MapBuffer
+                                                                          : Question::UnmapBuffer,
+                                   bytes);
               },
           .has_left = [this](int peer) { return member_->has_left(peer); },
           .mark = [this] { return operations_->mark(); },
-          .registrations = &registrations_,
+          .registrations = &buffers_.registrations(),
           .captures = of_captured,
           .most_kept = static_cast<size_t>(parameters::buffer_cache()),
           .abort = &lifetime_.waits()});
+  buffers_.share(std::move(exports), std::move(imports));
   if (!of_captured || !ways_.reach().has_whole_windows) return;
   agree_on_plans(/*reached=*/false);
   message_agreement_ = std::make_unique<operations::MessageAgreement>(
@@ -340,19 +319,16 @@ void Communicator::make_operations(const planner::Settings& settings) {
   operations_ = std::make_unique<operations::OperationQueue>(
       machine_, device(), rank(), settings, endpoint_.get(), control_.words(), log_.get(),
       configuration_.graphs_mix, graphs_);
-  if (exports_ != nullptr) operations_->open_buffers(*exports_);
+  if (buffers_.exports() != nullptr) operations_->open_buffers(*buffers_.exports());
   if (agreement_ != nullptr) operations_->plan_by(*agreement_);
   if (message_agreement_ != nullptr) operations_->plan_messages_by(*message_agreement_);
   start_tuning(settings);
   if (tuning_ != nullptr) operations_->tune(*tuning_);
-  if (configuration_.orders_launches && nranks() > 1 && log_ != nullptr)
+  if (configuration_.orders_launches && nranks() > 1 && log_.is_open())
     operations_->order_launches(log_->recorder());
   start_profiling();
-  {
-    std::lock_guard lock(windows_mutex_);
-    windows_ = std::make_unique<registry::Windows>(machine_, device(), member_.get(),
-                                                   /*are_possible=*/ways_.maps_all_memory());
-  }
+  buffers_.open_windows(std::make_unique<registry::Windows>(
+      machine_, device(), member_.get(), /*are_possible=*/ways_.maps_all_memory()));
   if (one_sided_ == nullptr) one_sided_ = make_one_sided();
 }
 
@@ -365,7 +341,7 @@ void Communicator::start_tuning(const planner::Settings& settings) {
   std::function<Result<Bytes>(std::span<const std::byte>)> ask_first;
   if (rank() != 0)
     ask_first = [this](std::span<const std::byte> question) -> Result<Bytes> {
-      return ask(Question::Tune, 0, question, Deadline::after(kConnectTime));
+      return peers_.ask(Question::Tune, 0, question, Deadline::after(kConnectTime));
     };
   tuning_ = std::make_unique<operations::Tuning>(settings, std::move(tuner), std::move(ask_first));
 }
@@ -379,7 +355,7 @@ void Communicator::start_profiling() {
   if (profiler == nullptr) return;
   transport::net::Network::tell_events_to(&observe::NetworkEvents::hear);
   profiling_ = std::make_shared<profiling::Profiling>(profiler, rank());
-  if (log_ != nullptr) {
+  if (log_.is_open()) {
     log_->recorder()->set_listener(profiling_);
     connection_events_->tell(profiling_->proxies());
     if (const observe::KernelMarks& marks = log_->recorder()->marks())

@@ -29,9 +29,29 @@ void Invitation::put(const bootstrap::UniqueId& id) {
   changed_.notify_all();
 }
 
-std::optional<bootstrap::UniqueId> Invitation::withdraw() {
-  std::lock_guard lock(mutex_);
-  return std::exchange(id_, std::nullopt);
+void Invitation::refuse(int nranks, int rank, const std::optional<bootstrap::UniqueId>& passed,
+                        const Status& why) {
+  std::optional<bootstrap::UniqueId> id;
+  {
+    std::lock_guard lock(mutex_);
+    id = std::exchange(id_, std::nullopt);
+  }
+  if (passed) id = passed;
+  if (id) decline(*id, nranks, rank, why);
+}
+
+Result<bootstrap::UniqueId> Invitation::accept(int nranks, int rank,
+                                               const std::optional<bootstrap::UniqueId>& passed,
+                                               const Deadline& deadline, Abort& abort) {
+  const bootstrap::UniqueId id = TRY(take(passed, deadline, abort));
+  if (!passed || *passed == id) return id;
+  Status why = Status::invalid_argument(
+      "rank {} has passed a unique id that ncclCommGetUniqueId did not make for this communicator; "
+      "members may pass NULL",
+      rank);
+  bootstrap::Member::give_up(
+      {.id = id, .nranks = nranks, .rank = rank, .deadline = deadline, .abort = &abort}, why);
+  return why;
 }
 
 Result<bootstrap::UniqueId> Invitation::take(const std::optional<bootstrap::UniqueId>& passed,

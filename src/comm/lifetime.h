@@ -20,6 +20,9 @@
 
 namespace niccolite::comm {
 
+/// Does somebody else print the failure?
+enum class Printed : bool { No, Yes };
+
 enum class State : uint8_t { InProgress, Ready, Finalized, Failed };
 
 class Lifetime {

@@ -1,4 +1,5 @@
 #include "comm/links.h"
+#include "topology/detect.h"
 
 #include <algorithm>
 
@@ -93,6 +94,13 @@ std::string describe_torn(std::span<const RankInfo> ranks, int a, int b) {
       "others "
       "may tear lines of 128 bytes",
       low, ranks[static_cast<size_t>(low)].bus_id, high, ranks[static_cast<size_t>(high)].bus_id);
+}
+
+int nvml_device(gpu::Machine& machine, int device) {
+  if (machine.kind() == gpu::Kind::Virtual) return device;
+  const Result<gpu::DeviceInfo> info = machine.device_info(device);
+  if (!info.is_ok()) return device;
+  return topology::nvml_index(info.value().bus_id).value_or(device);
 }
 
 }  // namespace niccolite::comm

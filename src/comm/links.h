@@ -44,6 +44,9 @@ Result<PeerLinks> decode_links(std::span<const std::byte> bytes, int rank, int s
 /// visible here.
 int local_device(gpu::Machine& machine, const RankInfo& info);
 
+/// The number by which NVML knows the device; its number in this process where there is no NVML.
+int nvml_device(gpu::Machine& machine, int device);
+
 /// "the link between rank 1 (GPU 0000:1b:00.0) and rank 3 (...) is not known to be NVLink ...".
 std::string describe_torn(std::span<const RankInfo> ranks, int a, int b);
 

@@ -1,5 +1,4 @@
-// What the ranks of a communicator ask and tell each other beside their operations
-// (comm/question.h).
+// The answers of a communicator to the questions of its other ranks (comm/question.h).
 #include <algorithm>
 
 #include "base/log.h"
@@ -17,28 +16,6 @@
 #include "transport/endpoint.h"
 
 namespace niccolite::comm {
-
-std::vector<Result<Bytes>> Communicator::ask(Question question,
-                                             std::span<const bootstrap::Query> queries,
-                                             const Deadline& deadline,
-                                             bootstrap::Patience patience) {
-  std::vector<Bytes> messages;
-  std::vector<bootstrap::Query> questions;
-  for (const bootstrap::Query& query : queries) {
-    Writer writer;
-    writer.u8(static_cast<uint8_t>(question));
-    writer.raw(query.message);
-    messages.push_back(std::move(writer).take());
-    questions.push_back({.peer = query.peer, .message = messages.back()});
-  }
-  return member_->request(questions, deadline, patience);
-}
-
-Result<Bytes> Communicator::ask(Question question, int peer, std::span<const std::byte> message,
-                                const Deadline& deadline, bootstrap::Patience patience) {
-  const bootstrap::Query query{.peer = peer, .message = message};
-  return std::move(ask(question, {&query, 1}, deadline, patience).front());
-}
 
 namespace {
 
@@ -74,12 +51,12 @@ Result<Bytes> Communicator::answer(int from, std::span<const std::byte> request)
     case Question::Account:
       if (lifetime_.is_revoked()) return lifetime_.revoked();
       TRY(lifetime_.failure());  // all that its waits could say has been said
-      return watch_->account(from).encode();
+      return supervision_.watch().account(from).encode();
     case Question::Farewell:
       if (lifetime_.is_revoked()) return lifetime_.revoked();
-      watch_->keep_farewell(TRY(diagnosis::Account::decode(reader.rest(), from)));
+      supervision_.watch().keep_farewell(TRY(diagnosis::Account::decode(reader.rest(), from)));
       TRY(lifetime_.failure());
-      return watch_->account(from).encode();
+      return supervision_.watch().account(from).encode();
     case Question::Invite: {
       const std::span<const std::byte> bytes = reader.raw(bootstrap::UniqueId::kBytes);
       TRY(reader.finish());
@@ -87,38 +64,38 @@ Result<Bytes> Communicator::answer(int from, std::span<const std::byte> request)
       return Bytes();
     }
     case Question::Decide:
-      watch_->decide(TRY(diagnosis::Verdict::decode(reader.rest(), nranks())));
+      supervision_.watch().decide(TRY(diagnosis::Verdict::decode(reader.rest(), nranks())));
       return Bytes();
     case Question::Verdict:
-      watch_->note(TRY(diagnosis::Verdict::decode(reader.rest(), nranks())));
+      supervision_.watch().note(TRY(diagnosis::Verdict::decode(reader.rest(), nranks())));
       return Bytes();
     case Question::Status:
       return diagnosis::StatusBoard::of_process().describe_this_process().encode();
     case Question::Dump: {
-      const std::string name = reader.text(kMostText);
+      const std::string name = reader.text(Correspondence::kMostText);
       const std::span<const std::byte> text = reader.rest();
       observe::Dumps::of_process().keep(name,
                                         {reinterpret_cast<const char*>(text.data()), text.size()});
       return Bytes();
     }
     case Question::MapBuffer:
-      if (imports_ == nullptr) break;
+      if (buffers_.imports() == nullptr) break;
       later(device(), from, reader.rest(),
-            [imports = imports_](int peer, std::span<const std::byte> bytes) {
+            [imports = buffers_.imports()](int peer, std::span<const std::byte> bytes) {
               return imports->map(peer, bytes);
             });
       return Bytes();
     case Question::BufferMapped:
-      if (exports_ == nullptr) break;
+      if (buffers_.exports() == nullptr) break;
       later(device(), from, reader.rest(),
-            [exports = exports_](int peer, std::span<const std::byte> bytes) {
+            [exports = buffers_.exports()](int peer, std::span<const std::byte> bytes) {
               return exports->note_mapped(peer, bytes);
             });
       return Bytes();
     case Question::UnmapBuffer:
-      if (imports_ == nullptr) break;
+      if (buffers_.imports() == nullptr) break;
       later(device(), from, reader.rest(),
-            [imports = imports_](int peer, std::span<const std::byte> bytes) {
+            [imports = buffers_.imports()](int peer, std::span<const std::byte> bytes) {
               return imports->unmap(peer, bytes);
             });
       return Bytes();
@@ -144,7 +121,7 @@ Result<Bytes> Communicator::answer(int from, std::span<const std::byte> request)
       return Bytes();
     case Question::Fail: {
       const uint8_t code = reader.u8();
-      const std::string text = reader.text(kMostText);
+      const std::string text = reader.text(Correspondence::kMostText);
       if (code == static_cast<uint8_t>(Code::Ok) || code > static_cast<uint8_t>(Code::RemoteError))
         reader.reject("a failure without a code");
       TRY(reader.finish());
@@ -155,27 +132,12 @@ Result<Bytes> Communicator::answer(int from, std::span<const std::byte> request)
   return Status::remote_error("rank {} asks what rank {} does not understand", from, rank());
 }
 
-bool Communicator::tell(int peer, const Writer& question) {
-  const Status told = member_->notify(peer, question.bytes());
-  if (!told.is_ok())
-    LOG(Info, Init, "{} cannot tell rank {}: {}", describe(), peer, told.message());
-  return told.is_ok();
-}
-
-void Communicator::tell_failure(int peer, const Status& status) {
-  Writer writer;
-  writer.u8(static_cast<uint8_t>(Question::Fail));
-  writer.u8(static_cast<uint8_t>(status.code()));
-  writer.text(status.message().substr(0, kMostText));
-  tell(peer, writer);
-}
-
 // A failure that concerns every rank. The others are told first: afterwards this rank's user may
 // end the communicator at any time.
 void Communicator::fail_all(const Status& status, Printed printed) {
   if (!lifetime_.failure().is_ok()) return;  // then they have been told
   for (int peer = 0; peer < nranks(); ++peer)
-    if (peer != rank()) tell_failure(peer, status);
+    if (peer != rank()) peers_.tell_failure(peer, status);
   fail(status.copy(), printed);
 }
 

@@ -9,6 +9,7 @@
 #include "base/parameters.h"
 #include "base/process.h"
 #include "comm/version.h"
+#include "planner/plugins/tuner.h"
 #include "transport/descriptor_server.h"
 
 namespace niccolite::comm {
@@ -30,6 +31,13 @@ std::string difference(const planner::Fingerprint& a, const planner::Fingerprint
   add(a.arithmetic != b.arithmetic, "the arithmetic of the cost model");
   add(a.limits != b.limits, "the limits of algorithms and connections");
   return text;
+}
+
+void warn_of_differences(std::span<const RankInfo> ranks) {
+  std::vector<const std::vector<planner::Variable>*> variables;
+  for (const RankInfo& info : ranks) variables.push_back(&info.variables);
+  for (const std::string& line : planner::describe_differences(variables))
+    LOG(Warn, Env, "{}", line);
 }
 
 Status check_builds(std::span<const RankInfo> ranks) {
@@ -60,6 +68,13 @@ using Gpu = std::pair<std::string, std::array<uint8_t, 16>>;
 Gpu own_gpu(const RankInfo& info) { return {info.host, info.device_uuid}; }
 
 }  // namespace
+
+Result<planner::Settings> make_own_settings(gpu::Kind machine, int nranks,
+                                            const planner::Limits& limits) {
+  planner::Settings settings = TRY(planner::make_settings(machine, nranks, limits));
+  settings.is_tuned = planner::Tuner::is_there();
+  return settings;
+}
 
 bool asks_for_machine_graph() {
   return !parameters::topo_file().empty() || !parameters::topo_dump_file().empty();
@@ -213,7 +228,9 @@ std::string gpu_of(std::span<const RankInfo> ranks) {
   return std::ranges::all_of(ranks, is_same) ? ranks[0].gpu : "";
 }
 
-Result<std::vector<RankInfo>> decode_and_check(const bootstrap::Gathered& blobs) {
+Result<std::vector<RankInfo>> exchange(const RankInfo& self, bootstrap::Member& member,
+                                       const Deadline& deadline) {
+  const bootstrap::Gathered blobs = TRY(member.all_gather(encode(self), deadline));
   const auto nranks = static_cast<int>(blobs.size());
   std::vector<RankInfo> ranks;
   for (int rank = 0; rank < nranks; ++rank) {
@@ -221,14 +238,8 @@ Result<std::vector<RankInfo>> decode_and_check(const bootstrap::Gathered& blobs)
     ranks.push_back(std::move(info));
   }
   TRY(check(ranks));
+  if (member.rank() == 0) warn_of_differences(ranks);
   return ranks;
-}
-
-void warn_of_differences(std::span<const RankInfo> ranks) {
-  std::vector<const std::vector<planner::Variable>*> variables;
-  for (const RankInfo& info : ranks) variables.push_back(&info.variables);
-  for (const std::string& line : planner::describe_differences(variables))
-    LOG(Warn, Env, "{}", line);
 }
 
 }  // namespace niccolite::comm

@@ -38,6 +38,10 @@ struct RankInfo {
 /// Does this process's environment ask for the machine graph (NCCL_TOPO_FILE, NCCL_TOPO_DUMP_FILE)?
 bool asks_for_machine_graph();
 
+/// The settings that this rank would have a communicator use; rank 0's hold for all.
+Result<planner::Settings> make_own_settings(gpu::Kind machine, int nranks,
+                                            const planner::Limits& limits);
+
 /// `settings` and `limits` as this rank's environment and configuration have them.
 Result<RankInfo> describe_this_rank(gpu::Machine& machine, int device, int rank,
                                     const planner::Settings& settings,
@@ -66,10 +70,9 @@ std::optional<int> most_ctas_of_sharers(std::span<const RankInfo> ranks);
 /// The name of every rank's GPU; empty: they differ.
 std::string gpu_of(std::span<const RankInfo> ranks);
 
-/// Both, of what all ranks sent.
-Result<std::vector<RankInfo>> decode_and_check(const bootstrap::Gathered& blobs);
-
-/// Warns of variables that rank 0 and others have set differently. Once, by rank 0.
-void warn_of_differences(std::span<const RankInfo> ranks);
+/// Collective over all ranks: sends `self`, and decodes and checks the descriptions of all. Rank 0
+/// warns of variables that it and others have set differently.
+Result<std::vector<RankInfo>> exchange(const RankInfo& self, bootstrap::Member& member,
+                                       const Deadline& deadline);
 
 }  // namespace niccolite::comm

@@ -9,33 +9,12 @@
 
 namespace niccolite::comm {
 
-Communicator::MemoryUse Communicator::memory_use() {
+MemoryUse Communicator::memory_use() {
   const InUse in_use = use("ncclCommMemStats");
   return {.suspendable = (endpoint_ == nullptr ? 0 : endpoint_->allocated_bytes()) +
                          (operations_ == nullptr ? 0 : operations_->scratch().bytes()),
-          .others = (one_sided_ == nullptr ? 0 : one_sided_->allocated_bytes()) +
-                    (windows_ == nullptr ? 0 : windows_->record_bytes()) +
-                    (exports_ == nullptr ? 0 : exports_->table_bytes()),
+          .others = (one_sided_ == nullptr ? 0 : one_sided_->allocated_bytes()) + buffers_.bytes(),
           .is_suspended = is_suspended_};
-}
-
-// The first rank's error is every rank's.
-Status Communicator::agree(const Status& mine) {
-  if (member_ == nullptr) return mine.copy();
-  Writer writer;
-  writer.u8(static_cast<uint8_t>(mine.code()));
-  writer.text(mine.message().substr(0, kMostText));
-  const bootstrap::Gathered of_all = TRY(member_->all_gather(writer.bytes(), Deadline::never()));
-  for (int peer = 0; peer < nranks(); ++peer) {
-    Reader reader(of_all[peer], "the readiness of a rank");
-    const uint8_t code = reader.u8();
-    const std::string text = reader.text(kMostText);
-    if (code > static_cast<uint8_t>(Code::RemoteError)) reader.reject("an unknown code");
-    TRY(reader.finish().with_context("rank {}", peer));
-    if (code != static_cast<uint8_t>(Code::Ok))
-      return Status::error(static_cast<Code>(code), "rank {}: {}", peer, text);
-  }
-  return {};
 }
 
 Status Communicator::suspend() {
@@ -52,7 +31,7 @@ Status Communicator::suspend() {
                                  "before ncclCommSuspend")
                            : is_idle.status().copy();
   }
-  TRY(agree(mine));
+  TRY(peers_.agree(mine));
   TRY(swap_memory(/*is_suspension=*/true));
   is_suspended_ = true;
   return {};
@@ -62,7 +41,8 @@ Status Communicator::resume() {
   const InUse in_use = use("ncclCommResume");
   if (is_over()) return lifetime_.gone();
   const calls::CallLog::HostCallScope in_call(log_.get(), "ncclCommResume");
-  TRY(agree(is_suspended_ ? Status() : Status::invalid_usage("the communicator is not suspended")));
+  TRY(peers_.agree(is_suspended_ ? Status()
+                                 : Status::invalid_usage("the communicator is not suspended")));
   TRY(swap_memory(/*is_suspension=*/false));
   is_suspended_ = false;
   return {};

@@ -64,14 +64,12 @@ Status Communicator::report_failure() {
   return status;
 }
 
-void Communicator::fail(Status status) { fail(std::move(status), Printed::No); }
-
 void Communicator::fail(Status status, Printed printed) {
   const log::ScopedDevice speaks_for(device());
-  const char* const last = last_function();
+  const char* const last = log_.last_function();
   const Lifetime::News news = lifetime_.fail(status, [&] {
     // Before the program can know: it then has the dump written (report_failure()).
-    note(observe::EventKind::Failed);
+    log_.note(observe::EventKind::Failed);
     observe::Dumps::of_process().request(status.message());
   });
   if (news == Lifetime::News::None) return;
@@ -84,7 +82,7 @@ void Communicator::fail(Status status, Printed printed) {
 }
 
 void Communicator::abort(Status reason) {
-  note(observe::EventKind::Left);
+  log_.note(observe::EventKind::Left);
   lifetime_.aborted_by_user().raise(reason.copy());  // a child that is being made ends, too
   lifetime_.waits().raise(std::move(reason));
   control_.tell(executor::Command::End);
@@ -98,15 +96,19 @@ Result<bool> Communicator::are_operations_done(const Deadline& deadline) {
   return one_sided_->drain(deadline);
 }
 
+namespace {
+
 // Is all that has not been acknowledged by other machines sent to processes that are stopped? They
 // have it when they go on, since their system does. Asks about each of them, also behind one that
 // runs, so that all who are stopped are seen to be.
-bool Communicator::have_absent_alone_to_read() {
-  const std::optional<transport::NetworkState> state = endpoint_->network_state();
-  return state && std::ranges::count_if(state->peers, [this](const transport::Traffic& traffic) {
-                    return traffic.is_under_way && !member_->is_absent(traffic.peer);
+bool have_absent_alone_to_read(transport::Endpoint& endpoint, bootstrap::Member& member) {
+  const std::optional<transport::NetworkState> state = endpoint.network_state();
+  return state && std::ranges::count_if(state->peers, [&](const transport::Traffic& traffic) {
+                    return traffic.is_under_way && !member.is_absent(traffic.peer);
                   }) == 0;
 }
+
+}  // namespace
 
 Status Communicator::await_work(const char* function) {
   if (operations_ == nullptr) return {};
@@ -115,7 +117,7 @@ Status Communicator::await_work(const char* function) {
     const Deadline look = Deadline::after(milliseconds(100));
     const bool are_done = TRY(are_operations_done(look));
     if (are_done && (endpoint_ == nullptr || endpoint_->await_flush(look))) return {};
-    if (are_done && have_absent_alone_to_read()) {
+    if (are_done && have_absent_alone_to_read(*endpoint_, *member_)) {
       endpoint_->set_farewell(transport::Farewell::Unread);
       return {};
     }
@@ -137,11 +139,9 @@ void Communicator::stop_reaching_peers() {
   const Result<bool> is_done = operations_->drain(Deadline::after(kAbortsAtOnce));
   if (is_done.is_ok() && is_done.value()) return;
   const Status status = Status::remote_error("rank {} aborted the communicator", rank());
-  Writer let_go;
-  let_go.u8(static_cast<uint8_t>(Question::LetGo));
   for (const int peer : ways_.reaching_peers()) {
-    if (lifetime_.waits().raised()) tell_failure(peer, status);
-    tell(peer, let_go);
+    if (lifetime_.waits().raised()) peers_.tell_failure(peer, status);
+    peers_.tell(peer, Question::LetGo);
   }
 }
 
@@ -155,26 +155,11 @@ Status Communicator::end_work() {
                           seconds(kAbortTime).count());
 }
 
-// Programs have several: the id is that of the lines at its init.
-Status Communicator::with_id(const Status& status) const {
-  return Status::error(status.code(), "{} (communicator 0x{:x})", status.message(), id_hash());
-}
-
-// The last chance to see that ranks have called different things, for programs that end before the
-// watchdog has looked, and whose ranks had nothing to wait for.
-Status Communicator::compare_before_leaving() {
-  if (watch_ == nullptr || std::exchange(has_compared_, true)) return {};
-  // The call that this is part of prints it.
-  if (const auto difference = watch_->compare_before_leaving())
-    fail_all(with_id(Status::invalid_usage("{}", *difference)), Printed::Yes);
-  return lifetime_.failure();
-}
-
 Status Communicator::finalize() {
   const log::ScopedDevice speaks_for(device());
   const InUse in_use = use("ncclCommFinalize");
   TRY(await_work("ncclCommFinalize"));
-  if (!lifetime_.waits().raised()) TRY(compare_before_leaving());
+  if (!lifetime_.waits().raised()) TRY(supervision_.compare_before_leaving());
   // Ready when it blocks its caller, InProgress when it works in the background.
   if (!lifetime_.waits().raised() && (lifetime_.change(State::Ready, State::Finalized) ||
                                       lifetime_.change(State::InProgress, State::Finalized)))
@@ -182,19 +167,24 @@ Status Communicator::finalize() {
   return lifetime_.has_outlived_failure() ? Status() : lifetime_.gone();
 }
 
-// Not for ever: a thread may be inside a call that an abort does not end.
-Communicator::InUse Communicator::use_to_end() {
-  const std::shared_ptr<calls::CallLog> log = shared_log();
-  const calls::CallLog::BlockedScope blocked(log.get(), "ncclCommDestroy");
-  const bool is_ours = in_use_.lock_until(Deadline::after(kAbortTime + kAbortTime));
-  return is_ours ? InUse(in_use_, std::adopt_lock) : InUse();
+namespace {
+
+void keep_for_ever(std::shared_ptr<Communicator> communicator) {
+  static auto* const kept = new std::vector<std::shared_ptr<Communicator>>;
+  static std::mutex mutex;
+  std::lock_guard lock(mutex);
+  kept->push_back(std::move(communicator));
 }
+
+}  // namespace
 
 Status Communicator::end() {
   const log::ScopedDevice speaks_for(device());
   lifetime_.join_thread();  // its work has settled, or the abort ends its waits
   Status status = Status::internal("another thread is still inside a call on this communicator");
-  if (const InUse in_use = use_to_end(); in_use.owns_lock()) {
+  // Not for ever: a thread may be inside a call that an abort does not end.
+  const Deadline patience = Deadline::after(kAbortTime + kAbortTime);
+  if (const InUse in_use = usage_.take_until("ncclCommDestroy", patience); in_use.owns_lock()) {
     status = has_ended_ ? Status() : give_back();
     has_ended_ = true;
   }
@@ -202,18 +192,17 @@ Status Communicator::end() {
   // A kernel or a thread may still use the memory: losing it is better than pulling it from under
   // them.
   LOG(Warn, All, "{}: its buffers are not given back: {}", describe(), status.message());
-  if (watchdog_ != nullptr) watchdog_->remove(*watch_);
-  watchdog_.reset();
-  keep_for_ever();
+  supervision_.stop_watching();
+  keep_for_ever(shared_from_this());
   return {};
 }
 
-// By whoever holds in_use_.
+// By whoever holds usage_.
 Status Communicator::give_back() {
   Status status = await_work("ncclCommDestroy");
   // The calls of one that was revoked came to nothing, wherever the ranks were.
   if (status.is_ok() && !lifetime_.waits().raised() && !lifetime_.is_revoked())
-    compare_before_leaving().ignore("it is the failure now");
+    supervision_.compare_before_leaving().ignore("it is the failure now");
   if (status.is_ok() && lifetime_.waits().raised()) status = end_work();
   if (status.code() == Code::InternalError) return status;
   if (status.is_ok()) hand_over();
@@ -251,7 +240,7 @@ void Communicator::hand_over() {
   for (std::span<const bootstrap::Query> rest = queries;
        !rest.empty() && !lifetime_.waits().raised();) {
     const std::vector<Result<Bytes>> answers =
-        ask(Question::HandOver, rest, deadline, bootstrap::Patience::WhileItRuns);
+        peers_.ask(Question::HandOver, rest, deadline, bootstrap::Patience::WhileItRuns);
     if (deadline.passed() && !answers.back().is_ok())
       member_->give_up_on(rest[answers.size() - 1].peer);
     rest = rest.subspan(answers.size());
@@ -276,17 +265,10 @@ void Communicator::network_failed(Status why) {
 void Communicator::leave() {
   if (endpoint_ != nullptr && lifetime_.waits().raised())
     endpoint_->set_farewell(transport::Farewell::Hurried);
-  if (flight_) {
-    // What was asked for while this communicator was there tells of it.
-    observe::Dumps::of_process().write_requested();
-    observe::Dumps::of_process().remove(*flight_);
-    flight_.reset();
-  }
+  supervision_.stop_recording();
   if (member_ != nullptr) member_->leave();  // answer() and the waits of ask() end
-  if (shown_) diagnosis::StatusBoard::of_process().remove(*shown_);
-  shown_.reset();
-  if (watchdog_ != nullptr) watchdog_->remove(*watch_);
-  watchdog_.reset();
+  supervision_.hide();
+  supervision_.stop_watching();
   if (profiling_ != nullptr) profiling_->close();
   // Kernels do nothing any more, and peers must not wait for them.
   if (endpoint_ != nullptr && lifetime_.waits().raised()) endpoint_->close();
@@ -305,38 +287,18 @@ void Communicator::release_after_graphs() {
 void Communicator::release() {
   const log::ScopedDevice speaks_for(device());
   one_sided_.reset();
-  std::unique_ptr<registry::Windows> windows;
-  {
-    std::lock_guard lock(windows_mutex_);
-    windows = std::move(windows_);
-  }
-  windows.reset();
-  {
-    std::lock_guard lock(exports_mutex_);
-    if (exports_ != nullptr) exports_->close();
-    exports_.reset();
-  }
+  buffers_.close_windows();
+  buffers_.close_exports();
   operations_.reset();
   agreement_.reset();
   message_agreement_.reset();
   tuning_.reset();
-  if (imports_ != nullptr) imports_->close();
-  imports_.reset();
-  watch_.reset();
-  {
-    std::lock_guard lock(log_mutex_);
-    log_.reset();
-  }
+  buffers_.close_imports();
+  supervision_.release();
+  log_.close();
   endpoint_.reset();
   member_.reset();
   control_.release();
-}
-
-void Communicator::keep_for_ever() {
-  static auto* const kept = new std::vector<std::shared_ptr<Communicator>>;
-  static std::mutex mutex;
-  std::lock_guard lock(mutex);
-  kept->push_back(shared_from_this());
 }
 
 }  // namespace niccolite::comm

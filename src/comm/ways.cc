@@ -202,7 +202,14 @@ Status Ways::apply(planner::Settings& settings, const Membership& membership) co
   return {};
 }
 
-Status Ways::check_puts(int peer, const Membership& membership) const {
+Status Ways::check(const operations::OneSidedCall& call, const Membership& membership) const {
+  if (!call.is_wait()) return check_peer(call.peer, membership);
+  for (const operations::OneSidedCall::Wait& wait : call.waits)
+    TRY(check_peer(wait.peer, membership));
+  return {};
+}
+
+Status Ways::check_peer(int peer, const Membership& membership) const {
   if (reach_.pairs.empty()) return {};
   if (membership.is_remote(peer))
     return Status::invalid_usage(

@@ -12,6 +12,7 @@
 
 #include "comm/links.h"
 #include "comm/membership.h"
+#include "operations/one_sided_call.h"
 #include "transport/reach.h"
 
 namespace niccolite::comm {
@@ -54,14 +55,20 @@ class Ways {
   /// Can every rank map the memory of all others? Else windows are null, and there are no puts and
   /// signals.
   bool maps_all_memory() const { return !needs_network() && !lacks_access_; }
-  /// May this rank put to and signal `peer`? InvalidUsage.
-  Status check_puts(int peer, const Membership& membership) const;
+  /// Refuses puts and signals to, and waits for, ranks whose memory cannot be mapped: InvalidUsage.
+  Status check(const operations::OneSidedCall& call, const Membership& membership) const;
+  /// The size of the load-store teams (ncclTeamLsa): ranks that follow each other, whose kernels
+  /// may use each other's memory. All teams are of one size; see Membership::team_size().
+  int load_store_ranks(const Membership& membership) const {
+    return lacks_access_ ? 1 : membership.team_size();
+  }
 
   /// The ranks whose kernels can use buffers of this rank's user.
   const std::vector<int>& reaching_peers() const { return reaching_peers_; }
   void add_reaching(int peer);
 
  private:
+  Status check_peer(int peer, const Membership& membership) const;
   static Links describe_links(const Search& search);
   static Result<std::vector<PeerLinks>> gather_links(const Search& search, const Links& links);
   /// Tries the peer paths that no process has tried yet, and warns of broken ones.

@@ -37,6 +37,12 @@ struct Example {
   std::vector<PeerLinks> peers;
 };
 
+operations::OneSidedCall put_to(int peer) {
+  operations::OneSidedCall put;
+  put.peer = peer;
+  return put;
+}
+
 TEST(Ways, ARankAloneNeedsNoNetwork) {
   EXPECT_FALSE(Ways().needs_network());
   EXPECT_TRUE(Ways().maps_all_memory());
@@ -51,7 +57,7 @@ TEST(Ways, OnOneMachineWithPeerAccessAllMemoryIsReached) {
   EXPECT_TRUE(ways.reach().has_whole_windows);
   EXPECT_EQ(ways.reaching_peers(), (std::vector<int>{1, 2}));
   EXPECT_EQ(ways.torn_link(), "");
-  EXPECT_TRUE(ways.check_puts(2, example.membership).is_ok());
+  EXPECT_TRUE(ways.check(put_to(2), example.membership).is_ok());
 }
 
 TEST(Ways, OtherMachinesNeedTheNetworkAndTakeNoPuts) {
@@ -61,9 +67,13 @@ TEST(Ways, OtherMachinesNeedTheNetworkAndTakeNoPuts) {
   EXPECT_FALSE(ways.maps_all_memory());
   EXPECT_FALSE(ways.reach().out[2]);
   EXPECT_EQ(ways.reaching_peers(), (std::vector<int>{1}));
-  EXPECT_NE(ways.check_puts(2, example.membership).message().find("another machine"),
+  EXPECT_NE(ways.check(put_to(2), example.membership).message().find("another machine"),
             std::string::npos);
-  EXPECT_TRUE(ways.check_puts(1, example.membership).is_ok());
+  EXPECT_TRUE(ways.check(put_to(1), example.membership).is_ok());
+  operations::OneSidedCall wait;
+  wait.waits = {{.peer = 1, .count = 1}, {.peer = 3, .count = 1}};
+  EXPECT_FALSE(ways.check(wait, example.membership).is_ok());
+  EXPECT_EQ(ways.load_store_ranks(example.membership), 2);
 }
 
 TEST(Ways, TheWorseOfTwoAnswersIsThatOfAPair) {
@@ -75,7 +85,7 @@ TEST(Ways, TheWorseOfTwoAnswersIsThatOfAPair) {
   EXPECT_FALSE(ways.reach().out[1]);
   EXPECT_FALSE(ways.reach().in[1]);
   EXPECT_TRUE(ways.reach().out[2]);
-  EXPECT_FALSE(ways.check_puts(1, example.membership).is_ok());
+  EXPECT_FALSE(ways.check(put_to(1), example.membership).is_ok());
 }
 
 TEST(Ways, HostMemoryConnectsRanksWithoutPeerAccessUnlessARankRefuses) {
@@ -85,6 +95,7 @@ TEST(Ways, HostMemoryConnectsRanksWithoutPeerAccessUnlessARankRefuses) {
   EXPECT_TRUE(ways.lacks_access());
   EXPECT_FALSE(ways.needs_network());
   EXPECT_FALSE(ways.maps_all_memory());
+  EXPECT_EQ(ways.load_store_ranks(example.membership), 1);
   EXPECT_FALSE(ways.reach().is_whole);
   EXPECT_NE(ways.torn_link().find("share host memory"), std::string::npos);
   example.peers[1].shares_host = false;  // NCCL_SHM_DISABLE=1

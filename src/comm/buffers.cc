@@ -1,0 +1,73 @@
+#include "comm/buffers.h"
+
+#include <utility>
+
+#include "comm/lifetime.h"
+#include "registry/buffer_exports.h"
+#include "registry/buffer_imports.h"
+#include "registry/windows.h"
+
+namespace niccolite::comm {
+
+Buffers::Buffers(gpu::Machine& machine, const Lifetime& lifetime)
+    : lifetime_(lifetime), registrations_(machine) {}
+
+Buffers::~Buffers() = default;
+
+Status Buffers::deregister_range(void* handle) {
+  TRY(registrations_.remove(handle));
+  std::lock_guard lock(exports_mutex_);
+  if (exports_ != nullptr) exports_->end_unregistered();
+  return {};
+}
+
+void Buffers::share(std::shared_ptr<registry::BufferExports> exports,
+                    std::shared_ptr<registry::BufferImports> imports) {
+  std::lock_guard lock(exports_mutex_);
+  exports_ = std::move(exports);
+  imports_ = std::move(imports);
+}
+
+void Buffers::open_windows(std::unique_ptr<registry::Windows> windows) {
+  std::lock_guard lock(windows_mutex_);
+  windows_ = std::move(windows);
+}
+
+Status Buffers::deregister_window(const void* handle) {
+  std::lock_guard lock(windows_mutex_);
+  return windows_ == nullptr ? lifetime_.gone() : windows_->remove(handle);
+}
+
+std::shared_ptr<const registry::Window> Buffers::find_window(const void* handle) {
+  std::lock_guard lock(windows_mutex_);
+  return windows_ == nullptr ? nullptr : windows_->find(handle);
+}
+
+std::shared_ptr<const registry::Window> Buffers::find_window_of(const void* pointer, size_t bytes) {
+  std::lock_guard lock(windows_mutex_);
+  return windows_ == nullptr ? nullptr : windows_->containing(pointer, bytes);
+}
+
+size_t Buffers::bytes() const {
+  return (windows_ == nullptr ? 0 : windows_->record_bytes()) +
+         (exports_ == nullptr ? 0 : exports_->table_bytes());
+}
+
+void Buffers::close_windows() {
+  std::unique_ptr<registry::Windows> windows;  // ends behind the lock
+  std::lock_guard lock(windows_mutex_);
+  windows = std::move(windows_);
+}
+
+void Buffers::close_exports() {
+  std::lock_guard lock(exports_mutex_);
+  if (exports_ != nullptr) exports_->close();
+  exports_.reset();
+}
+
+void Buffers::close_imports() {
+  if (imports_ != nullptr) imports_->close();
+  imports_.reset();
+}
+
+}  // namespace niccolite::comm
