@@ -21,6 +21,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "executor/command.h"
@@ -29,7 +30,7 @@
 #include "executor/partition.h"
 #include "executor/program.h"
 #include "executor/protocol/fifo.h"
-#include "lowering/routes.h"
+#include "lowering/workers.h"
 #include "observe/kernel_marks.h"
 #include "observe/recorder.h"
 
@@ -93,7 +94,7 @@ struct Launch {
       program;  // kept alive by the executor until the operation (or its graph) is gone
   Protocol protocol = Protocol::Simple;
   FifoShape shape;                 // of all connections of the program
-  std::vector<PortAddress> ports;  // by port number
+  std::vector<PortAddress> ports;  // by port number; set_ports() sets them
   std::vector<Work> works;         // by the program's numbers
   DataType type = DataType::Uint8;
   Reduction reduction;
@@ -146,33 +147,29 @@ struct StartOrder {
   std::vector<std::weak_ptr<const void>> before;  // expired: it is not waited for
 };
 
-/// Do the slots of the connection hold all that it carries of this operation, on each channel? Both
-/// ends come to the same, whatever else is in their launches.
-inline bool fits_in_slots(const Launch& launch, size_t port) {
-  const Port& of = launch.program->ports[port];
-  const Work& work = launch.works[static_cast<size_t>(of.work)];
-  const uint64_t steps = static_cast<uint64_t>(of.steps) * work.partition.rounds;
-  return steps <= launch.shape.depth;
-}
+/// The connections of the launch's program, by port; decides how bytes go over each
+/// (PortAddress::way), as both of its ends know. The launch has its program, protocol, shape and
+/// works; `ports` are as many as the program's.
+void set_ports(Launch& launch, std::vector<PortAddress> ports);
 
-/// How the bytes of the connection at `port` go in this launch, as both of its ends know: by the
-/// route of the schedule, if the protocol publishes chunks and the link can do it.
-inline lowering::Route route_in(const Launch& launch, size_t port) {
-  const lowering::Route route = launch.program->ports[port].route;
-  const PortAddress& address = launch.ports[port];
-  if (address.fills_slots_first && fits_in_slots(launch, port)) return {};
-  const bool can = route.way == lowering::Way::DirectPut   ? address.can_put
-                   : route.way == lowering::Way::DirectGet ? address.can_get
-                                                           : false;
-  return can && launch.protocol == Protocol::Simple ? route : lowering::Route{};
-}
+/// The ways of the ports, in the form that lowering reads.
+std::vector<lowering::Route> routes_in(const Launch& launch);
 
 /// Does this end of the connection advertise its user's buffer, which the other end puts to or gets
 /// from (protocol/advertisement.h)?
 inline bool advertises(const Launch& launch, size_t port) {
-  const lowering::Way way =
-      launch.program->ports[port].is_send ? lowering::Way::DirectGet : lowering::Way::DirectPut;
-  return route_in(launch, port).way == way;
+  return launch.ports[port].way == (launch.program->ports[port].is_send ? lowering::Way::DirectGet
+                                                                        : lowering::Way::DirectPut);
 }
+
+/// Lowering's plans of the program's workers in this launch.
+std::vector<lowering::WorkerPlan> plan_workers(const Launch& launch,
+                                               const lowering::Facilities& facilities);
+
+/// Refuses ways and plans of workers that the checker of lowered plans (lowering/check.h) would
+/// refuse, whoever made them: executors ask before they run anything. As many ports as the
+/// program's. Errors: Internal, naming port or worker.
+Status check_plan(const Launch& launch, std::span<const lowering::WorkerPlan> workers,
+                  const lowering::Facilities& facilities);
 
 }  // namespace niccolite::executor

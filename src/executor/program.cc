@@ -140,6 +140,18 @@ class Compiler {
   }
 
   /// When all workers are there.
+  Status add_shapes() {
+    program_.worker_shapes = lowering::shapes_of(schedule_, rank_);
+    for (lowering::WorkerShape& shape : program_.worker_shapes) {
+      for (std::vector<int>* connections : {&shape.receives, &shape.sends})
+        for (int& connection : *connections) connection = at(ports_, connection);
+    }
+    std::vector<lowering::Route> routes;
+    for (const Port& port : program_.ports) routes.push_back(port.route);
+    return lowering::check_ways(program_.worker_shapes, routes);
+  }
+
+  /// The same.
   void add_phases() {
     const std::vector<schedule::Channel>& channels = at(schedule_.ranks, rank_);
     program_.phases.resize(program_.works.size());
@@ -289,6 +301,7 @@ Result<Program> compile(const Schedule& schedule, int rank, const lowering::Rout
       }
     }
   }
+  TRY(compiler.add_shapes().with_context("rank {}", rank));
   compiler.add_phases();
   return std::move(compiler).take();
 }
@@ -340,6 +353,11 @@ Result<Program> join(const std::vector<const Program*>& programs, Channels chann
     }
     for (const uint16_t index : program->indices)
       joined.indices.push_back(static_cast<uint16_t>(index + first_port));
+    for (lowering::WorkerShape shape : program->worker_shapes) {
+      for (std::vector<int>* ports : {&shape.receives, &shape.sends})
+        for (int& port : *ports) port += static_cast<int>(first_port);
+      joined.worker_shapes.push_back(std::move(shape));
+    }
     for (std::optional<lowering::Phases> phases : program->phases) {
       if (phases)
         for_each_connection(*phases, [&](int& port) { port += static_cast<int>(first_port); });
@@ -351,6 +369,8 @@ Result<Program> join(const std::vector<const Program*>& programs, Channels chann
       joined.ports.push_back(port);
     }
   }
+  for (lowering::WorkerShape& shape : joined.worker_shapes)
+    shape.is_only_work = joined.works.size() == 1;
   return joined;
 }
 

@@ -16,6 +16,7 @@
 
 #include "lowering/phases.h"
 #include "lowering/routes.h"
+#include "lowering/workers.h"
 #include "schedule/schedule.h"
 
 namespace niccolite::executor {
@@ -80,6 +81,8 @@ struct Program {
   std::vector<CompactInstruction> instructions;
   std::vector<uint16_t> indices;
   std::vector<Port> ports;
+  /// By worker, for lowering; in the place of connections they have ports.
+  std::vector<lowering::WorkerShape> worker_shapes;
   /// By work: its phases, where its workers have the form for them (lowering/phases.h). In the
   /// place of connections they have ports; the one block of a message is block 0.
   std::vector<std::optional<lowering::Phases>> phases;
@@ -100,8 +103,9 @@ inline constexpr int kMaxWorkers = 254;               // of one program that a G
 /// sends first, then the receives, both in the order of their blocks, with block 0 of its buffer
 /// for every block; a message to oneself is one work with both buffers, among the sends.
 /// InvalidUsage when the schedule exceeds a field's range (e.g. an instruction with over 255
-/// receives) or kMaxWorks. `routes` are those of the whole schedule (lowering::routes_of()), of
-/// which `schedule` may be the part of `rank` alone.
+/// receives) or kMaxWorks, or when `routes` let a worker's connections go as its form does not
+/// allow (lowering::check_ways()). `routes` belong to the whole schedule (lowering::routes_of());
+/// `schedule` may be the part of `rank` alone.
 Result<Program> compile(const schedule::Schedule& schedule, int rank,
                         const lowering::Routes& routes);
 /// The same of a whole schedule, or of messages, which are all of one kind.

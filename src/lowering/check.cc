@@ -117,11 +117,27 @@ std::vector<std::vector<bool>> refusals(const Schedule& schedule, const Routes& 
   return all;
 }
 
+/// Executors check their plans so, too.
+Status check_all_workers(const AccessPlan& plan) {
+  const std::vector<Route> routes = planned_routes(plan);
+  for (int rank = 0; rank < plan.schedule.nranks; ++rank) {
+    const std::vector<WorkerShape> shapes = shapes_of(plan.schedule, rank);
+    std::vector<WorkerPlan> plans;
+    for (const std::vector<LoweredWorker>& workers : at(plan.workers, rank))
+      for (const LoweredWorker& lowered : workers) plans.push_back(lowered.plan);
+    TRY(check_workers(shapes, routes, plans, facilities_of(plan.schedule, shapes, plan.facilities))
+            .with_context("rank {}", rank));
+  }
+  return {};
+}
+
 }  // namespace
 
 Status check(const AccessPlan& plan, const CheckOptions& options) {
   if (options.depth < 1) return Status::invalid_argument("a FIFO has {} slots", options.depth);
-  return Prover(plan, TRY(schedule::check_form(plan.schedule)), options).run();
+  const std::vector<schedule::Ends> ends = TRY(schedule::check_form(plan.schedule));
+  TRY(Prover(plan, ends, options).run());
+  return check_all_workers(plan);
 }
 
 Status check_all(const Schedule& schedule, const CheckOptions& options, uint32_t seed) {

@@ -15,6 +15,7 @@
 //              what its own channel is told;
 //  - progress: no order of execution deadlocks, with FIFOs of `depth` slots;
 //  - result:   each tile of every output holds what the collective asks for;
+//  - workers:  each has a plan that its form allows (check_workers()), as executors ask, too;
 //  - aborts:   a rank whose kernel is aborted after any of its steps, while it has advertised
 //              memory, ends, and nobody touches its buffers afterwards.
 //

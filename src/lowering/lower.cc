@@ -14,43 +14,38 @@ using schedule::length;
 using schedule::Schedule;
 using schedule::Worker;
 
-/// A connection in this launch.
-struct Lowered {
-  Way way = Way::Slot;
-  bool is_final = false;
-  /// Its ends make and take an advertisement, though perhaps of nothing.
-  bool has_advertisement = false;
-  bool is_get = false;  // the sender advertises; else the receiver does
+template <typename Function>
+void for_each_worker(AccessPlan& plan, Function&& function) {
+  for (size_t rank = 0; rank < plan.workers.size(); ++rank)
+    for (size_t channel = 0; channel < plan.workers[rank].size(); ++channel)
+      for (size_t worker = 0; worker < plan.workers[rank][channel].size(); ++worker)
+        function(plan.schedule.ranks[rank][channel].workers[worker],
+                 plan.workers[rank][channel][worker]);
+}
 
-  Route route() const { return {.way = way, .is_final = is_final}; }
-};
-
+/// Decides about connections and workers.
 class Lowering {
  public:
   Lowering(const Schedule& schedule, const Capabilities& capabilities)
-      : schedule_(schedule),
-        capabilities_(capabilities),
-        routes_(routes_of(schedule, capabilities.machines)) {}
+      : schedule_(schedule), capabilities_(capabilities) {}
 
   AccessPlan run() {
-    set_ways();
-    AccessPlan plan{.schedule = schedule_, .routes = routes_, .workers = {}};
-    plan.workers.resize(schedule_.ranks.size());
-    for (int rank = 0; rank < schedule_.nranks; ++rank) plan_rank(rank, at(plan.workers, rank));
+    AccessPlan plan{.schedule = schedule_,
+                    .routes = routes_of(schedule_, capabilities_.machines),
+                    .facilities = capabilities_.facilities,
+                    .connections = {},
+                    .workers = {}};
+    set_ways(plan);
+    const std::vector<Route> routes = planned_routes(plan);
+    for (int rank = 0; rank < schedule_.nranks; ++rank) plan_rank(rank, routes, plan);
     refuse(plan);
-    for (int rank = 0; rank < schedule_.nranks; ++rank) {
-      for (int channel = 0; channel < length(at(plan.workers, rank)); ++channel) {
-        const std::vector<Worker>& workers = at(at(schedule_.ranks, rank), channel).workers;
-        for (int worker = 0; worker < length(workers); ++worker) {
-          add_steps(at(workers, worker), at(at(at(plan.workers, rank), channel), worker));
-        }
-      }
-    }
     return plan;
   }
 
  private:
   Link link_of(int connection) const {
+    if (leaves_machine(at(schedule_.connections, connection), capabilities_.machines))
+      return {.can_put = false, .can_get = false};
     return capabilities_.links.empty() ? Link{} : at(capabilities_.links, connection);
   }
   bool is_refused(int connection) const {
@@ -58,50 +53,24 @@ class Lowering {
   }
 
   /// As the links can.
-  void set_ways() {
+  void set_ways(AccessPlan& plan) const {
     for (int i = 0; i < length(schedule_.connections); ++i) {
-      const Route route = routes_.of(at(schedule_.connections, i).tag);
-      const bool can = capabilities_.facilities.publishes_chunks &&
-                       !leaves_machine(at(schedule_.connections, i), capabilities_.machines) &&
-                       (route.way == Way::DirectGet   ? link_of(i).can_get
-                        : route.way == Way::DirectPut ? link_of(i).can_put
-                                                      : false);
-      Lowered& lowered = lowered_.emplace_back();
-      if (!can) continue;
-      lowered = {.way = route.way,
-                 .is_final = route.is_final,
-                 .has_advertisement = true,
-                 .is_get = route.way == Way::DirectGet};
+      const Route route = plan.routes.of(at(schedule_.connections, i).tag);
+      const Way way = way_over(route, link_of(i), capabilities_.facilities.publishes_chunks);
+      LoweredConnection& connection = plan.connections.emplace_back();
+      if (way == Way::Slot) continue;
+      connection = {.way = way,
+                    .is_final = route.is_final,
+                    .has_advertisement = true,
+                    .is_get = way == Way::DirectGet};
     }
   }
 
-  WorkerShape shape_of(const Worker& worker) const {
-    WorkerShape shape{.instructions = static_cast<uint32_t>(worker.instructions.size())};
-    shape.is_only_work = schedule_.collective != schedule::Collective::PointToPoint;
-    if (shape.is_only_work)
-      shape.pattern_channels = static_cast<uint32_t>(schedule_.ranks.front().size());
-    const Instruction& first = worker.instructions.front();
-    shape.has_source = first.source.has_value();
-    shape.reads_input = first.source && first.source->buffer == Buffer::Input;
-    shape.reduces = first.reduce;
-    shape.finishes = first.finish;
-    for (const int connection : first.receive_from)
-      shape.receives.push_back(at(lowered_, connection).route());
-    for (const int connection : first.send_to)
-      shape.sends.push_back(at(lowered_, connection).route());
-    return shape;
-  }
-
-  void plan_rank(int rank, std::vector<std::vector<LoweredWorker>>& channels) const {
-    std::vector<WorkerShape> shapes;
-    Facilities facilities = capabilities_.facilities;
-    facilities.reduces |= schedule::reduces(schedule_.collective);
-    for (const schedule::Channel& channel : at(schedule_.ranks, rank))
-      for (const Worker& worker : channel.workers) shapes.push_back(shape_of(worker));
-    facilities.has_counter = std::ranges::any_of(shapes, [](const WorkerShape& shape) {
-      return shape.receives.size() + shape.sends.size() > 0;
-    });
-    const std::vector<WorkerPlan> plans = plan_workers(shapes, facilities);
+  void plan_rank(int rank, std::span<const Route> routes, AccessPlan& plan) const {
+    const std::vector<WorkerShape> shapes = shapes_of(schedule_, rank);
+    const std::vector<WorkerPlan> plans =
+        plan_workers(shapes, routes, facilities_of(schedule_, shapes, capabilities_.facilities));
+    auto& channels = plan.workers.emplace_back();
     size_t next = 0;
     for (const schedule::Channel& channel : at(schedule_.ranks, rank)) {
       std::vector<LoweredWorker>& workers = channels.emplace_back();
@@ -112,21 +81,19 @@ class Lowering {
 
   /// What the operation's buffers do not allow: the ends still tell each other, and the workers are
   /// those that were planned, with tiles of their own.
-  void refuse(AccessPlan& plan) {
-    for (int i = 0; i < length(lowered_); ++i)
-      if (is_refused(i)) at(lowered_, i).way = Way::Slot;
+  void refuse(AccessPlan& plan) const {
+    const auto of = [&](int connection) -> LoweredConnection& {
+      return at(plan.connections, connection);
+    };
+    for (int i = 0; i < length(plan.connections); ++i)
+      if (is_refused(i)) of(i).way = Way::Slot;
     for_each_worker(plan, [&](const Worker& worker, LoweredWorker& lowered) {
       for (const Instruction& instruction : worker.instructions) {
         for (const int connection : instruction.receive_from) {
-          Lowered& from = at(lowered_, connection);
-          // Who passes on what is put reads it where it lies, if it can; an input that is scaled
-          // before it is sent is not for others to read.
-          if (from.way == Way::DirectPut && !instruction.send_to.empty() &&
-              lowered.plan.mover == Mover::Threads &&
-              !capabilities_.facilities.threads_pass_on_puts) {
-            from.way = Way::Slot;
-          }
-          if (from.way == Way::DirectGet && capabilities_.facilities.scales_input)
+          LoweredConnection& from = of(connection);
+          // An input that is scaled before it is sent is not for others to read.
+          if ((from.way == Way::DirectPut && !lowered.plan.takes_puts) ||
+              (from.way == Way::DirectGet && capabilities_.facilities.scales_input))
             from.way = Way::Slot;
         }
       }
@@ -134,36 +101,35 @@ class Lowering {
     for_each_worker(plan, [&](const Worker& worker, LoweredWorker& lowered) {
       if (lowered.plan.tiles == Tiles::Fixed) return;
       const Instruction& only = worker.instructions.front();
-      const auto is_slot = [&](int connection) {
-        return at(lowered_, connection).way == Way::Slot;
-      };
+      const auto is_slot = [&](int connection) { return of(connection).way == Way::Slot; };
       if (std::ranges::any_of(only.receive_from, is_slot) ||
           std::ranges::any_of(only.send_to, is_slot)) {
         lowered.plan.tiles = Tiles::Fixed;
       } else if (capabilities_.pulls && only.reduce) {
-        for (const int connection : only.receive_from) at(lowered_, connection).way = Way::Pull;
+        for (const int connection : only.receive_from) of(connection).way = Way::Pull;
       }
     });
   }
 
-  template <typename Function>
-  void for_each_worker(AccessPlan& plan, Function&& function) const {
-    for (size_t rank = 0; rank < plan.workers.size(); ++rank)
-      for (size_t channel = 0; channel < plan.workers[rank].size(); ++channel)
-        for (size_t worker = 0; worker < plan.workers[rank][channel].size(); ++worker)
-          function(schedule_.ranks[rank][channel].workers[worker],
-                   plan.workers[rank][channel][worker]);
-  }
+  const Schedule& schedule_;
+  const Capabilities& capabilities_;
+};
 
-  // ---- steps
+/// Writes the steps of one worker, and its steps after an abort.
+class Writer {
+ public:
+  explicit Writer(const AccessPlan& plan) : connections_(plan.connections) {}
 
-  void add_steps(const Worker& worker, LoweredWorker& lowered) const {
+  void write(const Worker& worker, LoweredWorker& lowered) const {
+    lowered.accesses.clear();
+    lowered.steps.clear();
+    lowered.abort.clear();
     for (const Instruction& instruction : worker.instructions) {
       Accesses& accesses = lowered.accesses.emplace_back();
       for (const int connection : instruction.receive_from)
-        accesses.receives.push_back(at(lowered_, connection).way);
+        accesses.receives.push_back(at(connections_, connection).way);
       for (const int connection : instruction.send_to)
-        accesses.sends.push_back(at(lowered_, connection).way);
+        accesses.sends.push_back(at(connections_, connection).way);
     }
     advertise(worker.instructions.front(), lowered);
     std::vector<int> taken;
@@ -178,6 +144,7 @@ class Lowering {
     add_abort(lowered);
   }
 
+ private:
   void add(LoweredWorker& lowered, Event event, int connection) const {
     lowered.steps.push_back({.event = event, .connection = connection});
   }
@@ -186,13 +153,13 @@ class Lowering {
   void advertise(const Instruction& only, LoweredWorker& lowered) const {
     const auto add_one = [&](int connection, const std::optional<BlockReference>& memory) {
       lowered.steps.push_back({.event = Event::Advertise, .connection = connection});
-      if (at(lowered_, connection).way != Way::Slot) lowered.steps.back().memory = memory;
+      if (at(connections_, connection).way != Way::Slot) lowered.steps.back().memory = memory;
     };
     for (const int connection : only.receive_from)
-      if (at(lowered_, connection).has_advertisement && !at(lowered_, connection).is_get)
+      if (at(connections_, connection).has_advertisement && !at(connections_, connection).is_get)
         add_one(connection, only.target);
     for (const int connection : only.send_to)
-      if (at(lowered_, connection).has_advertisement && at(lowered_, connection).is_get)
+      if (at(connections_, connection).has_advertisement && at(connections_, connection).is_get)
         add_one(connection, only.source);
   }
 
@@ -205,12 +172,12 @@ class Lowering {
   void begin(const Instruction& instruction, LoweredWorker& lowered,
              std::vector<int>& taken) const {
     for (const int connection : instruction.send_to) {
-      const Lowered& to = at(lowered_, connection);
+      const LoweredConnection& to = at(connections_, connection);
       if (to.has_advertisement && !to.is_get) take(connection, lowered, taken);
       if (to.way == Way::Slot) add(lowered, Event::AwaitCredit, connection);
     }
     for (const int connection : instruction.receive_from) {
-      const Lowered& from = at(lowered_, connection);
+      const LoweredConnection& from = at(connections_, connection);
       if (from.has_advertisement && from.is_get) take(connection, lowered, taken);
       if (from.way == Way::Pull) {
         lowered.steps.push_back(
@@ -218,7 +185,7 @@ class Lowering {
       }
     }
     for (const int connection : instruction.receive_from)
-      if (const Way way = at(lowered_, connection).way; way != Way::DirectGet) {
+      if (const Way way = at(connections_, connection).way; way != Way::DirectGet) {
         lowered.steps.push_back({.event = Event::AwaitArrival,
                                  .connection = connection,
                                  .way = way,
@@ -228,12 +195,12 @@ class Lowering {
 
   void end(const Instruction& instruction, LoweredWorker& lowered) const {
     for (const int connection : instruction.receive_from) {
-      const Lowered& from = at(lowered_, connection);
+      const LoweredConnection& from = at(connections_, connection);
       if (from.way == Way::Slot) add(lowered, Event::GiveCredit, connection);
       if (from.has_advertisement && from.is_get) add(lowered, Event::Release, connection);
     }
     for (const int connection : instruction.send_to) {
-      const Way way = at(lowered_, connection).way;
+      const Way way = at(connections_, connection).way;
       if (way == Way::Slot || way == Way::DirectPut) {
         lowered.steps.push_back({.event = Event::Announce, .connection = connection, .way = way});
       }
@@ -243,7 +210,7 @@ class Lowering {
   /// Also where nothing was advertised: the next advertisement takes the place of this one.
   void await_releases(const Instruction& only, LoweredWorker& lowered) const {
     for (const int connection : only.send_to) {
-      const Lowered& to = at(lowered_, connection);
+      const LoweredConnection& to = at(connections_, connection);
       if (!to.has_advertisement || !to.is_get) continue;
       add(lowered, to.way == Way::Pull ? Event::ServePulls : Event::AwaitRelease, connection);
     }
@@ -264,10 +231,7 @@ class Lowering {
       lowered.abort.push_back({.event = Event::AwaitLeave, .connection = connection});
   }
 
-  const Schedule& schedule_;
-  const Capabilities& capabilities_;
-  const Routes routes_;
-  std::vector<Lowered> lowered_;  // by connection
+  const std::vector<LoweredConnection>& connections_;
 };
 
 Status check_size(const char* what, size_t size, const Schedule& schedule) {
@@ -278,6 +242,26 @@ Status check_size(const char* what, size_t size, const Schedule& schedule) {
 
 }  // namespace
 
+std::vector<Route> planned_routes(const AccessPlan& plan) {
+  std::vector<Route> routes;
+  for (const LoweredConnection& connection : plan.connections)
+    routes.push_back(connection.planned());
+  return routes;
+}
+
+Facilities facilities_of(const Schedule& schedule, std::span<const WorkerShape> shapes,
+                         Facilities facilities) {
+  facilities.reduces |= schedule::reduces(schedule.collective);
+  facilities.has_counter = !std::ranges::all_of(shapes, &WorkerShape::copies_only);
+  return facilities;
+}
+
+void write_steps(AccessPlan& plan) {
+  const Writer writer(plan);
+  for_each_worker(
+      plan, [&](const Worker& worker, LoweredWorker& lowered) { writer.write(worker, lowered); });
+}
+
 Result<AccessPlan> lower(const Schedule& schedule, const Capabilities& capabilities) {
   TRY(check_size("links", capabilities.links.size(), schedule));
   if (!capabilities.machines.empty() &&
@@ -285,7 +269,9 @@ Result<AccessPlan> lower(const Schedule& schedule, const Capabilities& capabilit
     return Status::invalid_argument("machines of {} ranks for a schedule of {}",
                                     capabilities.machines.size(), schedule.nranks);
   TRY(check_size("refusals", capabilities.refused.size(), schedule));
-  return Lowering(schedule, capabilities).run();
+  AccessPlan plan = Lowering(schedule, capabilities).run();
+  write_steps(plan);
+  return plan;
 }
 
 }  // namespace niccolite::lowering

@@ -33,7 +33,7 @@
 #pragma once
 
 #include <optional>
-#include <string>
+#include <span>
 #include <vector>
 
 #include "lowering/routes.h"
@@ -89,17 +89,30 @@ struct LoweredWorker {
   std::vector<Step> abort{};
 };
 
+/// A connection in the launches that the plan is of.
+struct LoweredConnection {
+  Way way = Way::Slot;
+  bool is_final = false;
+  /// Its ends make and take an advertisement, though perhaps of nothing.
+  bool has_advertisement = false;
+  bool is_get = false;  // the sender advertises; else the receiver does
+
+  /// The route before buffers are refused: workers are planned for it.
+  Route planned() const {
+    return {.way = !has_advertisement ? Way::Slot
+                   : is_get           ? Way::DirectGet
+                                      : Way::DirectPut,
+            .is_final = is_final};
+  }
+};
+
 struct AccessPlan {
   schedule::Schedule schedule;
   Routes routes;
+  Facilities facilities;                       // of all ranks; of one: facilities_of()
+  std::vector<LoweredConnection> connections;  // by the schedule's number
   std::vector<std::vector<std::vector<LoweredWorker>>>
       workers;  // [rank][channel][worker of the schedule]
-};
-
-/// What the link under a connection can do, known to both of its ends.
-struct Link {
-  bool can_put = true;  // the sender reaches buffers of the receiver's user
-  bool can_get = true;  // the receiver reaches buffers of the sender's user
 };
 
 struct Capabilities {
@@ -111,8 +124,19 @@ struct Capabilities {
   bool pulls = false;           // reductions with dynamic tiles pull what they would get
 };
 
+/// LoweredConnection::planned() of all.
+std::vector<Route> planned_routes(const AccessPlan& plan);
+
+/// `facilities`, for the workers of one rank, whose shapes these are.
+Facilities facilities_of(const schedule::Schedule& schedule, std::span<const WorkerShape> shapes,
+                         Facilities facilities);
+
 /// The plan of a whole schedule, whose form is right (schedule/check.h). InvalidArgument when
 /// `capabilities` is of another schedule.
 Result<AccessPlan> lower(const schedule::Schedule& schedule, const Capabilities& capabilities);
+
+/// The second half of lower(): writes the accesses and steps of all workers, as the plan's
+/// connections and WorkerPlans say. A test that changes these calls it before check().
+void write_steps(AccessPlan& plan);
 
 }  // namespace niccolite::lowering

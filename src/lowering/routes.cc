@@ -29,18 +29,6 @@ struct Allowed {
   bool get() const { return get_by_sender && (get_by_receiver || !has_receiver); }
 };
 
-/// `only`: the one instruction of the worker that receives by a connection; null: it has several.
-bool only_stores(const Instruction* only) {
-  return only != nullptr && only->receive_from.size() == 1 && !only->source && !only->finish &&
-         only->target && only->target->buffer == Buffer::Output;
-}
-
-/// The same of the worker that sends.
-bool only_sends_input(const Instruction* only) {
-  return only != nullptr && only->receive_from.empty() && only->send_to.size() == 1 &&
-         !only->finish && !only->target && only->source && only->source->buffer == Buffer::Input;
-}
-
 /// By connection. A connection that does not exist is for whoever checks the schedule to name.
 std::vector<Allowed> look_at(const Schedule& schedule) {
   std::vector<Allowed> allowed(schedule.connections.size());
@@ -50,9 +38,7 @@ std::vector<Allowed> look_at(const Schedule& schedule) {
   for (const std::vector<schedule::Channel>& channels : schedule.ranks) {
     for (const schedule::Channel& channel : channels) {
       for (const Worker& worker : channel.workers) {
-        const Instruction* const only =
-            worker.instructions.size() == 1 ? &worker.instructions.front() : nullptr;
-        const bool stores = only_stores(only), sends_input = only_sends_input(only);
+        const bool stores = only_stores(worker), sends_input = only_sends_input(worker);
         for (const Instruction& instruction : worker.instructions) {
           const bool passes_on = !instruction.send_to.empty();
           for (const int connection : instruction.receive_from) {
@@ -91,6 +77,20 @@ const char* name_of(Way way) {
 bool Routes::are_all_slots() const {
   return std::ranges::all_of(of_tags_,
                              [](const auto& entry) { return entry.second.way == Way::Slot; });
+}
+
+bool only_stores(const Worker& worker) {
+  if (worker.instructions.size() != 1) return false;
+  const Instruction& only = worker.instructions.front();
+  return only.receive_from.size() == 1 && !only.source && !only.finish && only.target &&
+         only.target->buffer == Buffer::Output;
+}
+
+bool only_sends_input(const Worker& worker) {
+  if (worker.instructions.size() != 1) return false;
+  const Instruction& only = worker.instructions.front();
+  return only.receive_from.empty() && only.send_to.size() == 1 && !only.finish && !only.target &&
+         only.source && only.source->buffer == Buffer::Input;
 }
 
 bool leaves_machine(const Connection& connection, std::span<const int> machines) {

@@ -21,26 +21,14 @@
 // Who may use it: planner, executors, tools. Thread safety: values.
 #pragma once
 
-#include <cstdint>
 #include <map>
 #include <span>
+#include <utility>
 
+#include "lowering/way.h"
 #include "schedule/schedule.h"
 
 namespace niccolite::lowering {
-
-enum class Way : uint8_t { Slot, DirectPut, DirectGet, Pull };  // Pull: plan.h
-
-const char* name_of(Way way);
-
-struct Route {
-  Way way = Way::Slot;
-  /// Of puts: no receiver of any put of the schedule passes on what comes. Nobody then reads it
-  /// before the operation ends, whoever stored it, and in whatever order.
-  bool is_final = false;
-
-  friend bool operator==(const Route&, const Route&) = default;
-};
 
 /// The routes of a schedule's connections, by tag.
 class Routes {
@@ -67,6 +55,12 @@ class Routes {
 /// routes as far as the part does not exclude them: what the part excludes, the whole does, too, so
 /// that Slot is certain, and all else is not.
 Routes routes_of(const schedule::Schedule& schedule, std::span<const int> machines = {});
+
+/// Is the worker one instruction that stores what comes to its output as it is, and perhaps passes
+/// it on? All that it receives may be put.
+bool only_stores(const schedule::Worker& worker);
+/// Is the worker one instruction that does nothing but send a block of its input? It may be got.
+bool only_sends_input(const schedule::Worker& worker);
 
 /// Is the connection one between two machines?
 bool leaves_machine(const schedule::Connection& connection, std::span<const int> machines);

@@ -1,13 +1,14 @@
-// What serves each worker of a program: threads or bulk copies, over tiles that are its channel's
-// or that the CTAs share. The one place where this is decided: lower() writes it into the plan that
-// the checker executes, and executors ask here with what a launch has. Pure functions.
+// Workers of a rank: threads or bulk copies serve each, over tiles that are its channel's or that
+// the CTAs share. The one place where this is decided: lower() writes it into the plan that the
+// checker executes, and executors run the same decisions for their launches. Pure functions.
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <vector>
 
-#include "lowering/routes.h"
+#include "lowering/way.h"
+#include "schedule/schedule.h"
 
 namespace niccolite::lowering {
 
@@ -21,7 +22,8 @@ enum class Mover : uint8_t { Threads, BulkCopies };
 const char* name_of(Tiles tiles);
 const char* name_of(Mover mover);
 
-/// What decides about a worker: its list of instructions and its connections.
+/// The form of a worker in its schedule, whatever a launch has. Made once, for lower() and for the
+/// program (executor/program.h).
 struct WorkerShape {
   uint32_t instructions = 0;
   // Of its instruction, if there is but one:
@@ -29,15 +31,25 @@ struct WorkerShape {
   bool reads_input = false;  // the source is a block of the input
   bool reduces = false;
   bool finishes = false;
-  std::vector<Route> receives{};  // as they go in this launch: Slot where the link cannot
-  std::vector<Route> sends{};
+  bool only_stores = false;       // routes.h
+  bool only_sends_input = false;  // routes.h
+  // Connections, by the schedule's numbers, or the program's ports; of several instructions each is
+  // named once.
+  std::vector<int> receives{};
+  std::vector<int> sends{};
   // Of its data:
-  bool is_only_work = true;       // the launch has no other
+  bool is_only_work = true;       // the rank's part has no other
   uint32_t pattern_channels = 1;  // that share the data
 
   /// From and to the rank's own memory.
   bool copies_only() const { return receives.empty() && sends.empty(); }
+  bool passes_on() const { return !receives.empty() && !sends.empty(); }
+
+  friend bool operator==(const WorkerShape&, const WorkerShape&) = default;
 };
+
+/// The workers of one rank's part of a schedule, channel by channel.
+std::vector<WorkerShape> shapes_of(const schedule::Schedule& schedule, int rank);
 
 /// What a launch can do.
 struct Facilities {
@@ -58,16 +70,31 @@ struct WorkerPlan {
   Tiles tiles = Tiles::Fixed;
   /// One instruction at one end of one connection, which advertises a buffer and then only waits.
   bool only_advertises = false;
+  /// If it passes on data that are put to it, it reads them there. Else it advertises nothing, and
+  /// reads slots.
+  bool takes_puts = false;
+  /// It can send the input that it advertises, tile by tile (Way::Pull).
+  bool serves_pulls = false;
 
   friend bool operator==(const WorkerPlan&, const WorkerPlan&) = default;
 };
 
-/// The plans of one rank's workers, in the program's order. Tiles are dynamic
+/// The plans of one rank's workers. `routes`: by the numbers of connections that the shapes have,
+/// as they go in this launch. Tiles are dynamic
 ///  - of workers that bulk copies serve, and that send, if all that they receive is got, and all
 ///    that they send is put and final;
 ///  - of the first worker that only copies, in a kernel that does not reduce: there is one counter;
 ///  - of the first worker that reduces, if it receives by gets alone, and so sends as above.
 std::vector<WorkerPlan> plan_workers(std::span<const WorkerShape> workers,
-                                     const Facilities& facilities);
+                                     std::span<const Route> routes, const Facilities& facilities);
+
+/// Refuses routes that the form of the workers does not allow, whoever says that they go so.
+/// InvalidUsage, naming the worker. Each end of a connection looks at its own worker.
+Status check_ways(std::span<const WorkerShape> workers, std::span<const Route> routes);
+/// Also refuses plans that would not be safe for such workers; it accepts all that plan_workers()
+/// makes. Executors call it before they run anything, the checker (check.h), which proves all ranks
+/// together, as well.
+Status check_workers(std::span<const WorkerShape> workers, std::span<const Route> routes,
+                     std::span<const WorkerPlan> plans, const Facilities& facilities);
 
 }  // namespace niccolite::lowering

@@ -15,7 +15,7 @@ Launcher::Advertisements advertisements_of(const executor::Launch& launch) {
       publishes && !launch.ports.empty() ? Advertisements::Possible : Advertisements::None;
   for (size_t port = 0; port < launch.ports.size(); ++port) {
     if (advertises(launch, port)) return Advertisements::Made;
-    const lowering::Way way = route_in(launch, port).way;
+    const lowering::Way way = launch.ports[port].way;
     if (way == lowering::Way::DirectGet || way == lowering::Way::DirectPut)
       advertisements = Advertisements::Taken;
   }

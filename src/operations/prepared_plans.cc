@@ -257,7 +257,8 @@ Result<std::shared_ptr<Launcher>> OperationQueue::bind(Planned planned, const De
   launch.shape = plan.shape;
   if (endpoint_ != nullptr) {
     const calls::CallLog::ConnectScope connecting(log_, function_of(planned.first));
-    launch.ports = TRY(endpoint_->connect(*plan.program, plan.protocol, deadline));
+    auto ports = TRY(endpoint_->connect(*plan.program, plan.protocol, deadline));
+    set_ports(launch, std::move(ports));
   }
   launch.type = plan.type;
   launch.reduction = plan.reduction;

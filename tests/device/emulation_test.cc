@@ -78,7 +78,7 @@ class Ranks {
 
       executor::Launch launch =
           launch_of(operation_, programs_[static_cast<size_t>(rank)], {input, output});
-      launch.ports = wiring_->ports(rank, addresses_);
+      set_ports(launch, wiring_->ports(rank, addresses_));
       launch.control = &control;
       launch.control_device = &control;
       if (!marks.empty()) launch.marks = marks[static_cast<size_t>(rank)];

@@ -48,7 +48,7 @@ Result<executor::cuda::PreparedLaunch> GpuRanks::prepare(int rank, const Operati
                                                          std::byte* output) {
   executor::Launch launch = launch_of(operation, programs_[static_cast<size_t>(rank)],
                                       {input, output, at(rank).scratch.data()});
-  launch.ports = wiring_->ports(rank, addresses_);
+  set_ports(launch, wiring_->ports(rank, addresses_));
   launch.control = static_cast<ControlWords*>(control_.data());
   launch.control_device = launch.control;
   return executor::cuda::PreparedLaunch::create(*machine_, device(rank), launch);

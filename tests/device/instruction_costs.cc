@@ -80,6 +80,12 @@ class Steps {
         add(0, 0, executor::OperandBuffer::Input, executor::OperandBuffer::Output);
     }
     program.workers = {{0, static_cast<uint16_t>(program.instructions.size()), 0, 1, 0}};
+    lowering::WorkerShape& shape = program.worker_shapes.emplace_back();
+    shape.instructions = static_cast<uint32_t>(program.instructions.size());
+    shape.has_source = shape.reads_input =
+        program.instructions[0].source == executor::OperandBuffer::Input;
+    for (int port = 0; port < static_cast<int>(program.ports.size()); ++port)
+      (port == 0 ? shape.sends : shape.receives).push_back(port);
     return program;
   }
 

@@ -3,12 +3,13 @@
 #include <bit>
 #include <utility>
 
-#include "executor/worker_shapes.h"
-
 namespace niccolite::executor::host {
 namespace {
 
+constexpr const char* kWhere = "a launch for a virtual GPU";
+
 Status check_connections(const Launch& launch) {
+  if (launch.program == nullptr) return Status::internal("no program");
   const Program& program = *launch.program;
   if (!std::has_single_bit(launch.shape.depth) || launch.shape.slot_bytes % 128 != 0) {
     return Status::internal("a FIFO of {} slots of {} bytes", launch.shape.depth,
@@ -99,9 +100,8 @@ Status check_instruction(const Program& program, const CompactInstruction& instr
 
 // Fills in the worker of every port, or -1 for one that no instruction names.
 Status check(const Launch& launch, std::vector<int>& workers_of_ports) {
-  if (launch.program == nullptr) return Status::internal("no program");
-  const Program& program = *launch.program;
   TRY(check_connections(launch));
+  const Program& program = *launch.program;
   if (launch.is_list()) {
     if (!launch.list_access) return Status::internal("a list that goes through slots");
     return check_direct_list(launch);
@@ -141,31 +141,35 @@ bool reduces(const Program& program) {
   return false;
 }
 
-/// By worker, as on GPUs.
-std::vector<bool> find_shared_tiles(const Launch& launch, const Reducer& reducer) {
-  const Program& program = *launch.program;
+/// As on GPUs.
+lowering::Facilities facilities_of(const Launch& launch) {
+  const Reducer reducer(launch.type, launch.reduction);
   const bool scales = reducer.scales_input() || reducer.scales_result();
-  const std::vector<lowering::WorkerPlan> plans = lowering::plan_workers(
-      worker_shapes(launch), {.publishes_chunks = launch.protocol == Protocol::Simple,
-                              .has_bulk_copies = true,
-                              .has_stages = true,
-                              .reduces = scales || reduces(program),
-                              .scales_input = reducer.scales_input(),
-                              .scales_result = reducer.scales_result(),
-                              .threads_pass_on_puts = true,
-                              .has_counter = !launch.ports.empty()});
-  std::vector<bool> may_share;
-  for (const lowering::WorkerPlan& plan : plans)
-    may_share.push_back(plan.tiles == lowering::Tiles::Dynamic);
-  return may_share;
+  return {.publishes_chunks = launch.protocol == Protocol::Simple,
+          .has_bulk_copies = true,
+          .has_stages = true,
+          .reduces = scales || reduces(*launch.program),
+          .scales_input = reducer.scales_input(),
+          .scales_result = reducer.scales_result(),
+          .threads_pass_on_puts = true,
+          .has_counter = !launch.ports.empty()};
 }
 
 }  // namespace
 
 Result<Plan> Plan::create(Launch launch) {
+  TRY(check_connections(launch).with_context(kWhere));
+  std::vector<lowering::WorkerPlan> workers;
+  if (!launch.is_list()) workers = plan_workers(launch, facilities_of(launch));
+  return create(std::move(launch), std::move(workers));
+}
+
+Result<Plan> Plan::create(Launch launch, std::vector<lowering::WorkerPlan> workers) {
   std::vector<int> workers_of_ports;
-  TRY(check(launch, workers_of_ports).with_context("a launch for a virtual GPU"));
-  return Plan(std::move(launch), workers_of_ports);
+  TRY(check(launch, workers_of_ports).with_context(kWhere));
+  if (!launch.is_list())
+    TRY(check_plan(launch, workers, facilities_of(launch)).with_context(kWhere));
+  return Plan(std::move(launch), std::move(workers), workers_of_ports);
 }
 
 Result<Plan> Plan::with_buffers(std::span<const Buffers> buffers, uint64_t number) const {
@@ -180,21 +184,22 @@ Result<Plan> Plan::with_buffers(std::span<const Buffers> buffers, uint64_t numbe
 Status Plan::check_buffers() const {
   std::vector<Buffers> buffers;
   for (const Work& work : launch_.works) buffers.push_back(work.buffers);
-  return needs_.check(buffers).with_context("a launch for a virtual GPU");
+  return needs_.check(buffers).with_context(kWhere);
 }
 
-Plan::Plan(Launch launch, const std::vector<int>& workers_of_ports)
+Plan::Plan(Launch launch, std::vector<lowering::WorkerPlan> workers,
+           const std::vector<int>& workers_of_ports)
     : launch_(std::move(launch)), reducer_(launch_.type, launch_.reduction), needs_(launch_) {
   if (launch_.is_list()) {
     tables_ = std::make_shared<const Tables>(Tables{.port_in_worker = {},
                                                     .ports_of = {},
-                                                    .may_share_tiles = {},
+                                                    .workers = {},
                                                     .list_starts = share_list_tiles(launch_)});
     return;
   }
   Tables tables{.port_in_worker = std::vector<uint16_t>(workers_of_ports.size()),
                 .ports_of = std::vector<std::vector<uint16_t>>(program().workers.size()),
-                .may_share_tiles = find_shared_tiles(launch_, reducer_),
+                .workers = std::move(workers),
                 .list_starts = {}};
   for (size_t port = 0; port < workers_of_ports.size(); ++port) {
     if (workers_of_ports[port] < 0) continue;

@@ -17,9 +17,12 @@ namespace niccolite::executor::host {
 
 class Plan {
  public:
-  /// Whatever buffers it has. InternalError, naming what is wrong, when the launch cannot be run:
-  /// these are our own mistakes, not the user's.
+  /// Whatever buffers it has; its workers as lowering plans them for virtual GPUs. InternalError,
+  /// naming the fault, when the launch cannot be run: these are our own mistakes, not the
+  /// user's.
   static Result<Plan> create(Launch launch);
+  /// With these plans of the program's workers. Further errors: check_plan().
+  static Result<Plan> create(Launch launch, std::vector<lowering::WorkerPlan> workers);
   /// The same for other buffers, by work, and another Launch::number. InternalError when there is
   /// one too few.
   Result<Plan> with_buffers(std::span<const Buffers> buffers, uint64_t number) const;
@@ -45,19 +48,20 @@ class Plan {
   /// The ports of a worker, in that order.
   const std::vector<uint16_t>& ports_of(size_t worker) const { return tables_->ports_of[worker]; }
 
-  /// May the channels share the tiles of the worker (lowering::Tiles::Dynamic)? They do where all
+  /// Lowering's plan of the program's worker. Channels share its tiles (Tiles::Dynamic) where all
   /// that it gets and puts is reached.
-  bool may_share_tiles(size_t worker) const { return tables_->may_share_tiles[worker]; }
+  const lowering::WorkerPlan& worker(size_t worker) const { return tables_->workers[worker]; }
 
  private:
   /// What depends on the program alone; shared by plans for different buffers.
   struct Tables {
     std::vector<uint16_t> port_in_worker;
     std::vector<std::vector<uint16_t>> ports_of;  // by worker
-    std::vector<bool> may_share_tiles;            // by worker
-    std::vector<ListPosition> list_starts;        // of a list, which has nothing else of all this
+    std::vector<lowering::WorkerPlan> workers;
+    std::vector<ListPosition> list_starts;  // of a list, which has nothing else of all this
   };
-  Plan(Launch launch, const std::vector<int>& workers_of_ports);
+  Plan(Launch launch, std::vector<lowering::WorkerPlan> workers,
+       const std::vector<int>& workers_of_ports);
 
   Launch launch_;
   Reducer reducer_;

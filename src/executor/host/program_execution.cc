@@ -42,7 +42,7 @@ void ProgramExecution::begin() {
       const uint64_t steps = static_cast<uint64_t>(port.steps) * work.partition.rounds;
       state->begin(launch.ports[number], launch.shape, work.first_channel + channel, port.is_send,
                    steps, work.tag, work.turn);
-      if (const lowering::Way way = route_in(launch, number).way; way != lowering::Way::Slot) {
+      if (const lowering::Way way = launch.ports[number].way; way != lowering::Way::Slot) {
         state->begin_advertisement(
             advertises(launch, number) ? AdvertisementRole::Makes : AdvertisementRole::Takes,
             way == lowering::Way::DirectGet);

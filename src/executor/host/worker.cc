@@ -36,7 +36,7 @@ Worker::Worker(const Plan& plan, const Reducer& reducer, size_t number, uint32_t
       count_(plan.program().workers[number].count),
       channel_(channel),
       next_tile_(next_tile),
-      may_share_tiles_(plan.may_share_tiles(number)),
+      lowered_(&plan.worker(number)),
       has_tile_(count_ > 0 && work_->partition.rounds > 0) {
   if (count_ > 0) start();
 }
@@ -122,7 +122,7 @@ Progress Worker::run(Budget& budget) {
     if (!has_begun_ && !may_begin()) return advanced ? Progress::Advanced : Progress::WouldBlock;
     has_begun_ = true;
     if (user_memory_ != nullptr && has_nothing_to_move()) offset_ = bytes_;
-    if (may_share_tiles_ && !shares_tiles_ && has_all_taken()) {
+    if (lowered_->tiles == lowering::Tiles::Dynamic && !shares_tiles_ && has_all_taken()) {
       shares_tiles_ = true;
       if (may_pull()) {
         begin_pulls();

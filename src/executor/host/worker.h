@@ -135,7 +135,7 @@ class Worker {
   uint32_t count_;  // instructions
   uint32_t channel_;
   uint64_t* next_tile_;
-  bool may_share_tiles_;
+  const lowering::WorkerPlan* lowered_;
   bool shares_tiles_ = false;
   bool has_tile_ = true;
   uint32_t round_ = 0;

@@ -72,8 +72,7 @@ bool Worker::has_pulled_tile_arrived() {
 }
 
 bool Worker::may_serve_pulls() const {
-  return count_ == 1 && plan_->launch().pull_bytes != 0 && instruction().receive_count == 0 &&
-         instruction().send_count == 1 && instruction().target == OperandBuffer::None &&
+  return lowered_->serves_pulls && plan_->launch().pull_bytes != 0 &&
          send_port(0).makes_advertisement();
 }
 

@@ -21,7 +21,7 @@
 // An advertisement without an address says that the data shall come through slots: the buffer is of
 // a kind that other GPUs cannot reach, or its elements are to be scaled before they are sent.
 // Memory is advertised wherever it begins: who takes it cannot count on alignment. A connection
-// takes part when both ends know that it does (route_in() in executor/launch.h); who takes then
+// takes part when both ends know that it does (PortAddress::way); who takes then
 // begins with the advertisement. Who advertises always waits until the advertisement is taken,
 // since the next one takes its place: a receiver for the data, a sender for the credit of all
 // steps, also when the data go through slots.

@@ -27,6 +27,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "lowering/way.h"
+
 namespace niccolite::executor {
 
 namespace relay {
@@ -93,6 +95,8 @@ struct PortAddress {
   // Virtual GPUs: through slots goes what fits in them, so that a sender may end before its peer
   // begins, as it could if it reached no buffer.
   bool fills_slots_first = false;
+  // How bytes go over the connection in the launch: set_ports() (executor/launch.h) says.
+  lowering::Way way = lowering::Way::Slot;
   // As this end knows: those are all buffers of this rank's user that are open to other GPUs of the
   // process, by their own addresses; else only those in windows (Buffers::input_shifts).
   bool opens_buffers = false;

@@ -195,7 +195,7 @@ std::vector<Launch> Cluster::launches(const std::vector<Part>& parts, DataType t
       if (!joined.is_ok()) ADD_FAILURE() << joined.status().message();
       launch.program = std::make_shared<const Program>(std::move(joined).take());
     }
-    launch.ports = addresses(*launch.program);
+    set_ports(launch, addresses(*launch.program));
     launches.push_back(std::move(launch));
   }
   return launches;

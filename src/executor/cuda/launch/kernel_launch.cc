@@ -113,8 +113,15 @@ bool suits_staged_copies(const KernelLaunch& launch) {
 
 Result<KernelLaunch> prepare(const Launch& launch, Specialisation specialisation, Staging staging,
                              uint32_t most_shared, Expected expected) {
+  TRY(check(launch));
+  return prepare(launch, plan_workers(launch, staging, expected), specialisation, most_shared);
+}
+
+Result<KernelLaunch> prepare(const Launch& launch, std::span<const lowering::WorkerPlan> plans,
+                             Specialisation specialisation, uint32_t most_shared) {
   static_assert(kWorkerBarriers >= kMaxWarps / 2, "every worker of two warps needs a barrier");
   TRY(check(launch));
+  TRY(check_plan(launch, plans, facilities_of(launch, Staging::All)));
   const Program& program = *launch.program;
   KernelLaunch result;
   LaunchHeader& header = result.header();
@@ -151,8 +158,8 @@ Result<KernelLaunch> prepare(const Launch& launch, Specialisation specialisation
 
   if (launch.protocol == Protocol::LL && is_relayed(launch))
     result.kernel.counters = Counters::OfProxies;
-  Params params = TRY(make_params(launch, result.threads, result.kernel.reduces, staging, expected,
-                                  most_shared, header));
+  Params params =
+      TRY(make_params(launch, plans, result.threads, result.kernel.reduces, most_shared, header));
   if (header.shared_bytes > most_shared ||
       (header.copy_stages.stage_bytes + header.reduce_stages.stage_bytes == 0 &&
        header.shared_bytes > kMaxSharedBytes)) {

@@ -109,14 +109,18 @@ struct KernelLaunch {
 /// other.
 enum class Specialisation : uint8_t { Allowed, Off };
 
-/// Errors: InternalError when the launch is inconsistent (ports missing, no abort word),
-/// InvalidUsage when the program is larger than the executor can hold. `most_shared`: bytes of
-/// shared memory that a CTA may have with stages.
+/// Workers have the plans that lowering makes for such a device (plan_workers()).
+/// `most_shared`: bytes of shared memory that a CTA may have with stages. Errors: InternalError
+/// when the launch is inconsistent (ports missing, no abort word), InvalidUsage when the program is
+/// larger than the executor can hold.
 Result<KernelLaunch> prepare(const Launch& launch,
                              Specialisation specialisation = Specialisation::Allowed,
                              Staging staging = Staging::All,
                              uint32_t most_shared = kMaxSharedBytesWithStages,
                              Expected expected = Expected::Direct);
+/// Workers have these plans. Further errors: check_plan().
+Result<KernelLaunch> prepare(const Launch& launch, std::span<const lowering::WorkerPlan> plans,
+                             Specialisation specialisation, uint32_t most_shared);
 
 /// The part of prepare() that depends on the user's buffers: those of all works.
 void set_buffers(KernelLaunch& launch, std::span<const Buffers> buffers);

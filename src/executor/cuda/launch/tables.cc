@@ -212,7 +212,8 @@ void add_ports(const Launch& launch, Tables& tables) {
 
 /// Every worker that advertises has one instruction (lowering: a connection whose memory is
 /// advertised has one step in each round).
-void add_advertised(const Launch& launch, const WorkerMovers& movers, Tables& tables) {
+void add_advertised(const Launch& launch, std::span<const lowering::WorkerPlan> plans,
+                    Tables& tables) {
   const Program& program = *launch.program;
   tables.advertised.resize(program.ports.size());
   bool advertises = false;
@@ -220,22 +221,19 @@ void add_advertised(const Launch& launch, const WorkerMovers& movers, Tables& ta
     const CompactWorker& worker = program.workers[l];
     if (worker.count != 1) continue;
     const CompactInstruction& instruction = program.instructions[worker.first];
-    const uint8_t forms = movers.forms[l];
-    // What is put is passed on only through stages: threads read slots, which have whole vec16s.
-    const bool can_put = instruction.send_count == 0 || (forms & kCopiesStaged) != 0;
     for (uint32_t r = 0; r < instruction.receive_count; ++r) {
       const uint16_t port = program.indices[instruction.receive + r];
-      if (route_in(launch, port).way != lowering::Way::DirectPut) continue;
+      if (launch.ports[port].way != lowering::Way::DirectPut) continue;
       advertises = true;
       tables.advertised[port] = {instruction.target_block, instruction.chunk_block,
-                                 can_put ? instruction.target : OperandBuffer::None, 0};
+                                 plans[l].takes_puts ? instruction.target : OperandBuffer::None, 0};
     }
     for (uint32_t s = 0; s < instruction.send_count; ++s) {
       const uint16_t port = program.indices[instruction.send + s];
-      if (route_in(launch, port).way != lowering::Way::DirectGet) continue;
+      if (launch.ports[port].way != lowering::Way::DirectGet) continue;
       advertises = true;
       tables.advertised[port] = {instruction.source_block, instruction.chunk_block,
-                                 instruction.source, (forms & kServesPulls) != 0};
+                                 instruction.source, plans[l].serves_pulls};
     }
   }
   if (!advertises) tables.advertised.clear();
@@ -272,7 +270,7 @@ PortTask task_of(const Launch& launch, uint16_t port) {
   const Port& end = launch.program->ports[port];
   const Work& work = launch.works[static_cast<size_t>(end.work)];
   const uint32_t channel = work.first_channel;
-  const lowering::Way way = route_in(launch, port).way;
+  const lowering::Way way = launch.ports[port].way;
   return {address.slots + launch.shape.slot_offset(channel, 0),
           address.control + channel,
           address.remote_control + channel,
@@ -288,13 +286,13 @@ PortTask task_of(const Launch& launch, uint16_t port) {
               (address.is_relayed() ? PortTask::kRelay : 0)};
 }
 
-Result<Params> make_params(const Launch& launch, uint32_t threads, bool reduces, Staging staging,
-                           Expected expected, uint32_t most_shared, LaunchHeader& header) {
+Result<Params> make_params(const Launch& launch, std::span<const lowering::WorkerPlan> plans,
+                           uint32_t threads, bool reduces, uint32_t most_shared,
+                           LaunchHeader& header) {
   Tables tables;
-  const WorkerMovers movers =
-      choose_worker_movers(launch, header.flags, reduces, staging, expected);
+  const WorkerMovers movers = movers_of(launch, plans);
   add_ports(launch, tables);
-  add_advertised(launch, movers, tables);
+  add_advertised(launch, plans, tables);
   add_instructions(launch, tables);
   Params params;
   params.threads = add_workers(launch, threads, movers, reduces, tables);

@@ -2,10 +2,10 @@
 // with what the kernel would otherwise have to count. Pure functions.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "executor/cuda/launch/launch_args.h"
-#include "executor/cuda/launch/worker_movers.h"
 #include "executor/launch.h"
 
 namespace niccolite::executor::cuda {
@@ -19,12 +19,13 @@ struct Params {
   bool has_advertisements = false;
 };
 
-/// The parameters of the launch's program for CTAs of at most so many threads, enough for a warp
-/// for every worker, and for the service warp of Simple. Fills in the header's offsets in it and in
-/// shared memory. InvalidUsage when a field's range is exceeded. The header has its flags.
+/// The parameters of the launch's program, whose workers have these plans, for CTAs of at most so
+/// many threads, enough for a warp for every worker, and for the service warp of Simple. Fills in
+/// the header's offsets in it and in shared memory. InvalidUsage when a field's range is exceeded.
 /// `reduces`: the kernel does (KernelId). `most_shared`: bytes of shared memory that a CTA may have
 /// with stages.
-Result<Params> make_params(const Launch& launch, uint32_t threads, bool reduces, Staging staging,
-                           Expected expected, uint32_t most_shared, LaunchHeader& header);
+Result<Params> make_params(const Launch& launch, std::span<const lowering::WorkerPlan> plans,
+                           uint32_t threads, bool reduces, uint32_t most_shared,
+                           LaunchHeader& header);
 
 }  // namespace niccolite::executor::cuda

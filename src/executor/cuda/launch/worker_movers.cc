@@ -4,9 +4,8 @@
 #include <bit>
 #include <cstdlib>
 
+#include "executor/cuda/launch/launch_header.h"
 #include "executor/protocol/advertisement.h"
-#include "executor/worker_shapes.h"
-#include "lowering/workers.h"
 
 namespace niccolite::executor::cuda {
 
@@ -32,32 +31,36 @@ uint32_t warps_of_copy_within(const Launch& launch, const CompactWorker& worker)
 
 }  // namespace
 
-WorkerMovers choose_worker_movers(const Launch& launch, uint32_t flags, bool reduces,
-                                  Staging staging, Expected expected) {
-  std::vector<lowering::WorkerShape> shapes = worker_shapes(launch);
-  if (expected == Expected::Slots) {
-    for (lowering::WorkerShape& shape : shapes) {
-      std::ranges::fill(shape.receives, lowering::Route{});
-      std::ranges::fill(shape.sends, lowering::Route{});
-    }
-  }
-  const std::vector<lowering::WorkerPlan> plans = lowering::plan_workers(
-      shapes, {.publishes_chunks = launch.protocol == Protocol::Simple,
-               .has_bulk_copies = staging == Staging::All,
-               .has_stages = staging != Staging::None,
-               .reduces = reduces,
-               .scales_input = (flags & kScalesInput) != 0,
-               .scales_result = (flags & kScalesResult) != 0,
-               // The counter is in a control block, and needs atomic operations.
-               .has_counter = !launch.ports.empty() && !launch.ports.front().in_host});
+lowering::Facilities facilities_of(const Launch& launch, Staging staging) {
+  const uint32_t flags = flags_of(launch);
+  return {.publishes_chunks = launch.protocol == Protocol::Simple,
+          .has_bulk_copies = staging == Staging::All,
+          .has_stages = staging != Staging::None,
+          .reduces = reduces(launch, flags),
+          .scales_input = (flags & kScalesInput) != 0,
+          .scales_result = (flags & kScalesResult) != 0,
+          // The counter is in a control block, and needs atomic operations.
+          .has_counter = !launch.ports.empty() && !launch.ports.front().in_host};
+}
+
+std::vector<lowering::WorkerPlan> plan_workers(const Launch& launch, Staging staging,
+                                               Expected expected) {
+  const std::vector<lowering::Route> routes =
+      expected == Expected::Slots ? std::vector<lowering::Route>(launch.ports.size())
+                                  : routes_in(launch);
+  return lowering::plan_workers(launch.program->worker_shapes, routes,
+                                facilities_of(launch, staging));
+}
+
+WorkerMovers movers_of(const Launch& launch, std::span<const lowering::WorkerPlan> plans) {
   WorkerMovers movers;
   for (size_t l = 0; l < plans.size(); ++l) {
+    const lowering::WorkerShape& shape = launch.program->worker_shapes[l];
     const bool copies = plans[l].mover == lowering::Mover::BulkCopies;
     const bool is_dynamic = plans[l].tiles == lowering::Tiles::Dynamic;
-    const bool only_sends = shapes[l].receives.empty() && shapes[l].sends.size() == 1;
     movers.forms.push_back(static_cast<uint8_t>(
-        (copies ? kCopiesStaged : 0) | (copies && only_sends ? kServesPulls : 0) |
-        (is_dynamic ? kDynamicTiles : 0) | (is_dynamic && shapes[l].reduces ? kReducesStaged : 0)));
+        (copies ? kCopiesStaged : 0) | (plans[l].serves_pulls ? kServesPulls : 0) |
+        (is_dynamic ? kDynamicTiles : 0) | (is_dynamic && !copies ? kReducesStaged : 0)));
     // Blocks that are not aligned because of their length are advertised all the same
     // (protocol/advertisement.h), and threads move them: all that there are, but for workers that
     // only wait. Where bulk copies move data, those need no more than one warp either: with two of
@@ -65,10 +68,10 @@ WorkerMovers choose_worker_movers(const Launch& launch, uint32_t flags, bool red
     const bool only_waits = plans[l].only_advertises &&
                             (copies || stride_width(launch, launch.program->workers[l].work) <
                                            advertisement::kAlignment);
-    movers.most_warps.push_back(only_waits                    ? 1
-                                : !copies                     ? kMaxWarps
-                                : !shapes[l].receives.empty() ? kWarpsOfPassingOn
-                                : shapes[l].copies_only()
+    movers.most_warps.push_back(only_waits                ? 1
+                                : !copies                 ? kMaxWarps
+                                : !shape.receives.empty() ? kWarpsOfPassingOn
+                                : shape.copies_only()
                                     ? warps_of_copy_within(launch, launch.program->workers[l])
                                     : kWarpsOfSend);
   }

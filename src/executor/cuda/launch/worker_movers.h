@@ -1,9 +1,10 @@
 // What serves each worker of a program in a CTA: a pipeline of stages (pipeline.cuh), or the
-// threads of as many warps as there are. lowering::plan_workers() decides; here stands what it is
-// told of a launch, and what kernels are told of its plan. Pure functions.
+// threads of as many warps as there are. Lowering decides; here stand the facilities of
+// kernels, which it is told, and the fields of its plans that kernels read. Pure functions.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "executor/cuda/launch/launch_args.h"
@@ -37,8 +38,14 @@ struct WorkerMovers {
   std::vector<uint32_t> most_warps;  // kMaxWarps: as many as there are
 };
 
-/// `flags`: the header's. `reduces`: the kernel does (KernelId).
-WorkerMovers choose_worker_movers(const Launch& launch, uint32_t flags, bool reduces,
-                                  Staging staging, Expected expected);
+/// Kernels' facilities for the launch, on a device that has such stages.
+lowering::Facilities facilities_of(const Launch& launch, Staging staging);
+
+/// Lowering's plans of the workers for such kernels, and for the layout that `expected` says.
+std::vector<lowering::WorkerPlan> plan_workers(const Launch& launch, Staging staging,
+                                               Expected expected);
+
+/// By worker, as `plans` say.
+WorkerMovers movers_of(const Launch& launch, std::span<const lowering::WorkerPlan> plans);
 
 }  // namespace niccolite::executor::cuda

@@ -1,0 +1,232 @@
+// Executors run the plan that is proved: they take the ways of connections and the plans of workers
+// that lowering made, and refuse each plan that the checker refuses, before anything runs.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "algorithms/registry.h"
+#include "executor/cuda/launch/kernel_launch.h"
+#include "executor/host/plan.h"
+#include "lowering/check.h"
+
+namespace niccolite::executor {
+namespace {
+
+using lowering::AccessPlan;
+using lowering::lower;
+using lowering::LoweredConnection;
+using lowering::LoweredWorker;
+using lowering::Mover;
+using lowering::Tiles;
+using lowering::Way;
+using lowering::WorkerPlan;
+using schedule::Schedule;
+
+/// An executor, with the facilities that it states.
+struct Executor {
+  const char* name;
+  lowering::Facilities facilities;
+  Status (*prepare)(const Launch& launch, const std::vector<WorkerPlan>& plans);
+};
+const Executor kExecutors[] = {
+    {"CUDA",
+     {.has_bulk_copies = true, .has_stages = true},
+     [](const Launch& launch, const std::vector<WorkerPlan>& plans) {
+       return cuda::prepare(launch, plans, cuda::Specialisation::Off,
+                            cuda::kMaxSharedBytesWithStages)
+           .status()
+           .copy();
+     }},
+    {"virtual",
+     {.has_bulk_copies = true, .has_stages = true, .threads_pass_on_puts = true},
+     [](const Launch& launch, const std::vector<WorkerPlan>& plans) {
+       return host::Plan::create(launch, plans).status().copy();
+     }},
+};
+
+/// Launches of all ranks, whose connections have memory that nobody may touch.
+class Launches {
+ public:
+  explicit Launches(const Schedule& schedule) : schedule_(schedule) {
+    const FifoShape shape{.channels = 1, .depth = 2, .slot_bytes = 512};
+    for (int rank = 0; rank < schedule.nranks; ++rank) {
+      Launch& launch = launches_.emplace_back();
+      launch.program = std::make_shared<const Program>(compile(schedule, rank).take());
+      launch.shape = shape;
+      launch.control = launch.control_device = &control_;
+      Work& work = launch.works.emplace_back();
+      work.partition = make_partition(1000, 1, static_cast<uint32_t>(schedule.nblocks),
+                                      {.max_channels = 1, .slot_data_bytes = shape.slot_bytes});
+      set_ports(launch,
+                std::vector<PortAddress>(launch.program->ports.size(), {.slots = slots_,
+                                                                        .control = &block_,
+                                                                        .remote_control = &block_,
+                                                                        .can_put = true,
+                                                                        .can_get = true}));
+    }
+    for (int c = 0; c < static_cast<int>(schedule.connections.size()); ++c) {
+      const schedule::Connection& of = schedule.connections[static_cast<size_t>(c)];
+      connections_[{of.sender, of.receiver, of.tag, of.channel}] = c;
+    }
+  }
+
+  const Launch& of(int rank) const { return launches_[static_cast<size_t>(rank)]; }
+
+  /// Does an executor refuse the plan on some rank?
+  Status prepare(const Executor& executor, const AccessPlan& plan) const {
+    for (int rank = 0; rank < schedule_.nranks; ++rank) {
+      Launch launch = of(rank);
+      for (size_t p = 0; p < launch.ports.size(); ++p) {
+        const Port& port = launch.program->ports[p];
+        const int sender = port.is_send ? rank : port.peer;
+        const int receiver = port.is_send ? port.peer : rank;
+        const int connection = connections_.at({sender, receiver, port.tag, port.channel});
+        launch.ports[p].way = plan.connections[static_cast<size_t>(connection)].way;
+      }
+      std::vector<WorkerPlan> plans;
+      for (const auto& channel : plan.workers[static_cast<size_t>(rank)])
+        for (const LoweredWorker& lowered : channel) plans.push_back(lowered.plan);
+      TRY(executor.prepare(launch, plans));
+    }
+    return {};
+  }
+
+ private:
+  const Schedule& schedule_;
+  ControlWords control_{};
+  ControlBlock block_{};
+  std::byte slots_[1]{};
+  std::vector<Launch> launches_;
+  std::map<std::tuple<int, int, int, int>, int> connections_;
+};
+
+constexpr const char* kTakesPuts = "takes puts";
+
+struct WorkerMutation {
+  const char* name;
+  void (*apply)(WorkerPlan& plan);
+};
+const WorkerMutation kWorkerMutations[] = {
+    {"other tiles",
+     [](WorkerPlan& plan) {
+       plan.tiles = plan.tiles == Tiles::Fixed ? Tiles::Dynamic : Tiles::Fixed;
+     }},
+    {"another mover",
+     [](WorkerPlan& plan) {
+       plan.mover = plan.mover == Mover::Threads ? Mover::BulkCopies : Mover::Threads;
+     }},
+    {"only waits", [](WorkerPlan& plan) { plan.only_advertises = !plan.only_advertises; }},
+    {kTakesPuts, [](WorkerPlan& plan) { plan.takes_puts = !plan.takes_puts; }},
+    {"serves pulls", [](WorkerPlan& plan) { plan.serves_pulls = !plan.serves_pulls; }},
+};
+
+struct ConnectionMutation {
+  const char* name;
+  LoweredConnection connection;
+};
+const ConnectionMutation kConnectionMutations[] = {
+    {"goes through slots", {}},
+    {"is put", {.way = Way::DirectPut, .has_advertisement = true}},
+    {"is put in any order", {.way = Way::DirectPut, .is_final = true, .has_advertisement = true}},
+    {"is got", {.way = Way::DirectGet, .has_advertisement = true, .is_get = true}},
+};
+
+/// How many mutants of each kind the checker refused, for all algorithms together.
+using Refused = std::map<std::string, int>;
+
+void try_mutant(const Executor& executor, const Launches& launches, AccessPlan plan,
+                const char* name, Refused& refused) {
+  SCOPED_TRACE(testing::Message() << "whose plan has a place that " << name);
+  write_steps(plan);
+  const Status proof = check(plan, {.with_aborts = false});
+  const Status prepared = launches.prepare(executor, plan);
+  refused[name] += proof.is_ok() ? 0 : 1;
+  if (!proof.is_ok()) {
+    EXPECT_FALSE(prepared.is_ok()) << "the executor would run it; the checker: " << proof.message();
+    EXPECT_EQ(prepared.code(), Code::InternalError);
+  }
+}
+
+void try_mutants(const Executor& executor, const Schedule& schedule, Refused& refused) {
+  const AccessPlan plan = lower(schedule, {.facilities = executor.facilities}).take();
+  const Launches launches(schedule);
+  ASSERT_EQ(check(plan, {.with_aborts = false}).message(), "");
+  ASSERT_EQ(launches.prepare(executor, plan).message(), "");
+  for (size_t rank = 0; rank < plan.workers.size(); ++rank)
+    for (size_t channel = 0; channel < plan.workers[rank].size(); ++channel)
+      for (size_t worker = 0; worker < plan.workers[rank][channel].size(); ++worker)
+        for (const WorkerMutation& mutation : kWorkerMutations) {
+          AccessPlan mutant = plan;
+          mutation.apply(mutant.workers[rank][channel][worker].plan);
+          try_mutant(executor, launches, std::move(mutant), mutation.name, refused);
+        }
+  for (size_t connection = 0; connection < plan.connections.size(); ++connection)
+    for (const ConnectionMutation& mutation : kConnectionMutations) {
+      if (mutation.connection.way == plan.connections[connection].way) continue;
+      AccessPlan mutant = plan;
+      mutant.connections[connection] = mutation.connection;
+      try_mutant(executor, launches, std::move(mutant), mutation.name, refused);
+    }
+}
+
+TEST(PlanMutants, AreRefusedByExecutorsAsByTheChecker) {
+  for (const Executor& executor : kExecutors) {
+    Refused refused;
+    for (const algorithms::Algorithm& algorithm : algorithms::all())
+      for (const int nranks : {2, 3}) {
+        SCOPED_TRACE(testing::Message()
+                     << executor.name << " " << algorithm.name << " "
+                     << schedule::name_of(algorithm.collective) << " of " << nranks);
+        const Schedule schedule = algorithm.build(nranks, {.root = 1}).take();
+        ASSERT_NO_FATAL_FAILURE(try_mutants(executor, schedule, refused));
+      }
+    for (const auto& [name, count] : refused) {
+      const bool is_always_safe = name == kTakesPuts && executor.facilities.threads_pass_on_puts;
+      EXPECT_EQ(count == 0, is_always_safe)
+          << executor.name << ": of all that " << name << ", " << count << " are refused";
+    }
+  }
+}
+
+TEST(PlanMutants, AreRefusedOfRoutesToo) {
+  const Schedule schedule =
+      algorithms::find(schedule::Collective::AllReduce, "ring")->build(3, {}).take();
+  for (const Way way : {Way::DirectPut, Way::DirectGet}) {
+    std::map<int, lowering::Route> routes;
+    for (const schedule::Connection& connection : schedule.connections)
+      routes[connection.tag] = {.way = way};
+    const Result<Program> program = compile(schedule, 0, lowering::Routes(routes));
+    ASSERT_FALSE(program.is_ok());
+    EXPECT_EQ(program.status().code(), Code::InvalidUsage);
+  }
+}
+
+TEST(PlanOfLaunch, IsThatOfTheCheckedPlan) {
+  for (const Executor& executor : kExecutors)
+    for (const algorithms::Algorithm& algorithm : algorithms::all())
+      for (const int nranks : {2, 3, 4}) {
+        SCOPED_TRACE(testing::Message()
+                     << executor.name << " " << algorithm.name << " "
+                     << schedule::name_of(algorithm.collective) << " of " << nranks);
+        const Schedule schedule = algorithm.build(nranks, {.root = 1}).take();
+        const AccessPlan plan = lower(schedule, {.facilities = executor.facilities}).take();
+        const Launches launches(schedule);
+        for (int rank = 0; rank < nranks; ++rank) {
+          const Launch& launch = launches.of(rank);
+          std::vector<WorkerPlan> wanted;
+          for (const auto& channel : plan.workers[static_cast<size_t>(rank)])
+            for (const LoweredWorker& lowered : channel) wanted.push_back(lowered.plan);
+          lowering::Facilities facilities = executor.facilities;
+          facilities.reduces = schedule::reduces(schedule.collective);
+          facilities.has_counter = !launch.ports.empty();
+          EXPECT_EQ(plan_workers(launch, facilities), wanted) << "rank " << rank;
+        }
+      }
+}
+
+}  // namespace
+}  // namespace niccolite::executor
