@@ -3,7 +3,9 @@
 #include "transport/net/outbound.h"
 
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -353,7 +355,9 @@ TEST(Outbound, DISABLED_GivesAStreamUp) {
     sender.peer.close_listener();
     return true;
   });
-  std::this_thread::sleep_for(seconds(1));
+  // Until who reads the log has found what it looks for, and closes the pipe.
+  pollfd reader{.fd = STDOUT_FILENO, .events = 0, .revents = 0};
+  EXPECT_EQ(poll(&reader, 1, 30'000), 1);
 }
 
 TEST(Outbound, NamesThePathOfTheFailureThatItTells) {

@@ -40,7 +40,9 @@ TEST(PathTrial, DISABLED_EndsBeforeItsStores) {
       EXPECT_FALSE(found.is_ok());
     });
   for (std::thread& thread : threads) thread.join();
-  std::this_thread::sleep_for(seconds(2));  // they come now, and find their memory
+  // The stores come now, and find their memory.
+  for (int device = 0; device < 2; ++device)
+    EXPECT_TRUE(machine.drain(device, Deadline::after(seconds(30))).value());
 }
 
 TEST(PathTrial, KeepsTheMemoryOfCopiesUnderWayWhenItFails) {
