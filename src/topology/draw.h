@@ -11,8 +11,9 @@ namespace niccolite::topology {
 /// The tree, the distances between GPUs and network devices, the rings and the rails.
 std::string draw_text(const Graph& graph);
 
-/// Self-contained SVG: a box per machine, in it NUMA nodes, switches, GPUs and network devices as
-/// they lie in each other; NVLinks as lines.
+/// Returns a self-contained SVG: a box per machine with its NUMA nodes, switches, GPUs and network
+/// devices, NVLinks as lines, GPUs on a slow bus in red; below them the rings and the distances,
+/// with the slowest hops marked.
 std::string draw_svg(const Graph& graph);
 
 }  // namespace niccolite::topology

@@ -123,9 +123,20 @@ TEST(Drawings, HaveAllThatThereIs) {
     EXPECT_THAT(text, HasSubstr(part));
   const std::string svg = draw_svg(graph);
   EXPECT_TRUE(svg.starts_with("<svg xmlns="));
-  for (const char* part :
-       {"machine host1", "NUMA node 1", ">GPU 7<", ">rank 15<", ">mlx5_7<", "NVSwitch", "</svg>"})
+  for (const char* part : {"machine host1", "NUMA node 1", ">GPU 7<", ">rank 15<", ">mlx5_7<",
+                           "NVSwitch", ">Rings of ranks<", ">Distances<", ">NVL<", ">NET<",
+                           "; slowest hop of the rings: rank ", "</svg>"})
     EXPECT_THAT(svg, HasSubstr(part));
+}
+
+TEST(Drawings, MarkTheGpuOnASlowBus) {
+  Description description = description_of("pcie_4");
+  EXPECT_THAT(draw_svg(Graph::make(description).take()), Not(HasSubstr(", slow<")));
+  int number = 0;
+  for_each_gpu(description, [&](Cpu&, Pci& pci, Gpu&) {
+    if (number++ == 2) pci.link_width = 4;
+  });
+  EXPECT_THAT(draw_svg(Graph::make(description).take()), HasSubstr(" x4, slow<"));
 }
 
 }  // namespace
