@@ -10,8 +10,8 @@ import tempfile
 import time
 import typing
 
+from . import heatmap
 from .clients import libraries_of, run_ranks
-from .patterns import CELL_HEIGHT, CELL_WIDTH, LEFT, TOP, color_of
 from .sizes import GIB, KIB, MIB, as_flag, text_of
 
 PARTS = ("cells", "torch", "training", "oom")
@@ -329,55 +329,13 @@ def document_of(cells, left, times, oom):
 
 
 def draw(cells, title):
-    """An SVG: layouts, launches and buffers across, collectives, sizes and allocators down; each cell with its ratio."""
-    columns = sorted({(cell.layout, cell.launch, BUFFERS.index(cell.buffers)) for cell in cells})
-    order = [*COMMON, *RARE]
-    rows = sorted({(cell.allocator, cell.collective, cell.bytes) for cell in cells},
-                  key=lambda row: (order.index(row[0]), [*COLLECTIVES["main"], *COLLECTIVES["others"]].index(row[1]), row[2]))
-    place = {(cell.layout, cell.launch, BUFFERS.index(cell.buffers), cell.allocator, cell.collective, cell.bytes): cell for cell in cells}
-    width, height = LEFT + CELL_WIDTH * len(columns) + 20, TOP + CELL_HEIGHT * len(rows) + 20
-    svg = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{max(width, 700)}" height="{height}" font-family="sans-serif" font-size="10">',
-           f'<rect width="{max(width, 700)}" height="{height}" fill="white"/>',
-           f'<text x="12" y="20" font-size="14">{title}: NCCL\'s time / ours; red: below 1.0</text>']
-    for number, (layout, launch, buffers) in enumerate(columns):
-        x = LEFT + CELL_WIDTH * number + CELL_WIDTH / 2
-        for line, text in enumerate((layout[:7], launch, BUFFERS[buffers])):
-            svg.append(f'<text x="{x:g}" y="{TOP - 32 + 12 * line}" text-anchor="middle" font-size="8">{text}</text>')
-    for number, row in enumerate(rows):
-        y = TOP + CELL_HEIGHT * number
-        allocator, collective, size = row
-        svg.append(f'<text x="{LEFT - 6}" y="{y + 12}" text-anchor="end">{allocator} {collective} {text_of(size)}</text>')
-        for column, key in enumerate(columns):
-            cell = place.get((*key, *row))
-            if cell is None:
-                continue
-            x = LEFT + CELL_WIDTH * column
-            svg.append(f'<rect x="{x}" y="{y}" width="{CELL_WIDTH - 1}" height="{CELL_HEIGHT - 1}" fill="{color_of(cell.ratio)}"/>')
-            if cell.ratio is not None:
-                svg.append(f'<text x="{x + CELL_WIDTH / 2:g}" y="{y + 12}" text-anchor="middle">{cell.ratio:.2f}</text>')
-    return "\n".join([*svg, "</svg>"]) + "\n"
-
-
-def check(checks, parts, build, ranks, other, arguments, is_virtual, shares_gpus):
-    """Runs the parts in order, within the time of `checks`, and prints what they find; returns the document that is kept and the cells."""
-    cells, left, times, oom = [], 0, {}, {}
-    if "cells" in parts:
-        left = measure(checks, ranks, other, arguments.quick, is_virtual, arguments.layout, arguments.first_group)
-        cells = cells_of(checks.results)
-        print_cells(cells)
-    wants_torch = [part for part in parts if part != "cells"]
-    if wants_torch and (is_virtual or shares_gpus or not has_torch()):
-        why = "there are no GPUs" if is_virtual else "ranks share GPUs" if shares_gpus else "there is no PyTorch"
-        print(f"\nno PyTorch program is run: {why}")
-        wants_torch = []
-    library = (build / "lib" / "libnccl.so.2").resolve()
-    for number, part in enumerate(wants_torch):
-        seconds = (checks.deadline - time.monotonic()) / (len(wants_torch) - number)
-        print()
-        if part == "oom":
-            oom = measure_oom(library, ranks, seconds, arguments.quick, checks.failed)
-        else:
-            times.update(measure_programs(programs_of(part, arguments.quick), library, ranks, seconds, checks.failed))
-    if times:
-        print_programs(times)
-    return document_of(cells, left, times, oom), cells
+    """An SVG: layouts, launches and buffers across; allocators, collectives and ranges of sizes down."""
+    rows, columns, fields = {}, {}, {}
+    for cell in cells:
+        number, band = heatmap.band_of(cell.bytes)
+        row = ([*COMMON, *RARE].index(cell.allocator), [*COLLECTIVES["main"], *COLLECTIVES["others"]].index(cell.collective), number)
+        rows[row] = f"{cell.allocator} {cell.collective} {band}"
+        column = (cell.layout, cell.launch, BUFFERS.index(cell.buffers))
+        columns[column] = (cell.layout, cell.launch, str(cell.buffers))
+        fields.setdefault((row, column), []).append(cell.ratio)
+    return heatmap.draw(title, dict(sorted(rows.items())), dict(sorted(columns.items())), fields)

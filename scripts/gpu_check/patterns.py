@@ -12,6 +12,7 @@ import tempfile
 import time
 import typing
 
+from . import heatmap
 from .clients import run_ranks
 from .sizes import KIB, MIB
 
@@ -225,46 +226,20 @@ def print_torch(times):
 
 # ---- the picture
 
-CELL_WIDTH, CELL_HEIGHT, LEFT, TOP = 40, 16, 300, 92
-
-
-def color_of(ratio):
-    """Red below 1, white at 1, green above; full at a half and at two."""
-    if ratio is None:
-        return "#dddddd"
-    if ratio < 1:
-        share = min(1.0, (1 - ratio) * 2)
-        return f"#ff{round(255 - 175 * share):02x}{round(255 - 185 * share):02x}"
-    share = min(1.0, ratio - 1)
-    return f"#{round(255 - 200 * share):02x}{round(255 - 80 * share):02x}{round(255 - 160 * share):02x}"
+PLAIN_GROUPS = ("reductions", "moves", "shapes")  # the others are in the labels
 
 
 def draw(cells, title):
-    """An SVG: layouts, launches and shapes across, what is called down; each cell with its ratio."""
-    columns = sorted({(cell.layout, cell.launch, cell.start, cell.extra) for cell in cells})
-    rows = list(dict.fromkeys((cell.group, cell.collective, cell.type, cell.op, cell.bytes) for cell in cells))
-    place = {(cell.layout, cell.launch, cell.start, cell.extra, cell.group, cell.collective, cell.type, cell.op, cell.bytes): cell.ratio
-             for cell in cells}
-    width, height = LEFT + CELL_WIDTH * len(columns) + 20, TOP + CELL_HEIGHT * len(rows) + 20
-    svg = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif" font-size="10">',
-           f'<rect width="{width}" height="{height}" fill="white"/>',
-           f'<text x="12" y="20" font-size="14">{title}: NCCL\'s time / ours; red: below 1.0</text>']
-    for number, (layout, launch, start, extra) in enumerate(columns):
-        x = LEFT + CELL_WIDTH * number + CELL_WIDTH / 2
-        for line, text in enumerate((layout[:7], launch, f"start {start}", f"+{extra}")):
-            svg.append(f'<text x="{x:g}" y="{TOP - 44 + 12 * line}" text-anchor="middle" font-size="8">{text}</text>')
-    for number, row in enumerate(rows):
-        y = TOP + CELL_HEIGHT * number
-        group, collective, type_name, op, size = row
-        label = f"{collective} {type_name}{'' if op == 'none' else ' ' + op} {size} B" + ("" if group in ("reductions", "moves", "huge", "shapes")
-                                                                               else f" ({group})")
-        svg.append(f'<text x="{LEFT - 6}" y="{y + 12}" text-anchor="end">{label}</text>')
-        for column, key in enumerate(columns):
-            if (*key, *row) not in place:
-                continue
-            ratio = place[(*key, *row)]
-            x = LEFT + CELL_WIDTH * column
-            svg.append(f'<rect x="{x}" y="{y}" width="{CELL_WIDTH - 1}" height="{CELL_HEIGHT - 1}" fill="{color_of(ratio)}"/>')
-            if ratio is not None:
-                svg.append(f'<text x="{x + CELL_WIDTH / 2:g}" y="{y + 12}" text-anchor="middle">{ratio:.2f}</text>')
-    return "\n".join([*svg, "</svg>"]) + "\n"
+    """An SVG: layouts, launches and starts across; collectives and ranges of sizes down."""
+    rows, columns, fields = {}, {}, {}
+    for cell in cells:
+        number, band = heatmap.band_of(cell.bytes)
+        row = (cell.group, cell.collective, number)
+        group = "" if cell.group in PLAIN_GROUPS else f" ({cell.group})"
+        rows[row] = f"{cell.collective} {band}{group}"
+        column = (cell.layout, cell.launch, cell.start)
+        columns[column] = (cell.layout, cell.launch, f"start {cell.start}")
+        fields.setdefault((row, column), []).append(cell.ratio)
+    groups = list(dict.fromkeys(cell.group for cell in cells))
+    rows = dict(sorted(rows.items(), key=lambda item: (groups.index(item[0][0]), item[0][1:])))
+    return heatmap.draw(title, rows, dict(sorted(columns.items())), fields)

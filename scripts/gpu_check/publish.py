@@ -6,6 +6,7 @@ import re
 
 import plot
 
+from . import memory, patterns
 from .sizes import GIB, KIB, MIB, text_of
 from .speed import GROUP_BYTES, KINDS, LAUNCHES, all_speeds
 
@@ -41,23 +42,45 @@ def gpus_of(machine):
     return sum(machine["ranks_on"].values())
 
 
-def draw_plots(documents, machine, path_of):
-    """An SVG per collective into path_of(collective): bus bandwidth over size, ours, the other library's, the link's limit."""
-    gpus = gpus_of(machine)
-    speeds = all_speeds(documents, gpus).get((gpus, "graph"))
-    if speeds is None:
-        return
-    run = next(document["run"] for name, document in documents.items() if TABLES.fullmatch(name))
-    limits = [LINK_LIMITS[name] for name in machine["ranks_on"] if name in LINK_LIMITS]
-    for name, rows in speeds.by_collective.items():
-        ours = [(size, result["busbw_gbs"]) for size, result in sorted(rows.items())]
-        other = [(size, result["vs"]["busbw_gbs"]) for size, result in sorted(rows.items()) if "vs" in result]
-        curves = [(f"Niccolite {run['library']['version']}", ours)]
+def curves_of(tables, ranks):
+    """Of graph replays in threads: {collective: (ours, the other library's)}, each (bytes, microseconds, GB/s); the second may be empty."""
+    found = {}
+    for name, table in tables.items():
+        if "rows" not in table or table["layout"]["launch"] != "graph" or table["layout"]["ranks"] != ranks or "_processes_" in name:
+            continue
+        for collective, rows in table["rows"].items():
+            ours, other = found.setdefault(collective, ([], []))
+            ours += [(row["bytes"], row["us"], row["busbw_gbs"]) for row in rows]
+            other += [(row["bytes"], row["nccl_us"], row["nccl_busbw_gbs"]) for row in rows if "nccl_us" in row]
+    return found
+
+
+def draw_plots(document, path_of):
+    """An SVG per collective of a published document into path_of(collective)."""
+    machine = document["machine"]
+    limit = next((LINK_LIMITS[name] for name in machine["ranks_on"] if name in LINK_LIMITS), None)
+    for collective, (ours, other) in curves_of(document["tables"], gpus_of(machine)).items():
+        curves = [plot.Curve(f"Niccolite {document['library']['version']}", ours)]
         if other:
-            curves.append((f"NCCL {run['vs']['version']}", other))
-        if any(value <= 0 for _, points in curves for _, value in points):
-            continue  # one rank alone moves nothing
-        path_of(name).write_text(plot.draw(curves, limits, f"{name}, {title_of(machine)}, graph replays", "bus bandwidth (GB/s)"))
+            curves.append(plot.Curve(f"NCCL {document['vs']['version']}", other, plot.COLORS[1]))
+        pairs = [curves] if other else []
+        path_of(collective).write_text(plot.draw(curves, pairs, collective, f"{title_of(machine)}, graph replays, out of place", limit))
+
+
+def draw_again(paths, images):
+    """Draws the pictures of committed results again, after their look has changed."""
+    for path in map(pathlib.Path, paths):
+        document = json.loads(path.read_text())
+        if "cells" in document:
+            kind = "memory" if document["schema"].startswith("niccolite-memory") else "patterns"
+            part = {"memory": memory, "patterns": patterns}[kind]
+            cells = [part.Cell(**cell) for cell in document["cells"]]
+            machine = path.stem.removesuffix(f"_{kind}")
+            note = document.get("note", "").partition(";")[0]  # "two ranks on one GPU"
+            title = f"{kind}, {title_of(document['machine'])}" + (f"; {note}" if note else "")
+            (images / f"{kind}_{machine}.svg").write_text(part.draw(cells, title))
+        else:
+            draw_plots(document, lambda name, document=document: images / f"{name}_{name_of(document['machine'])}.svg")
 
 
 def published_row(row):
@@ -101,15 +124,20 @@ def scrub(value):
     return value
 
 
+def tables_of(documents):
+    """The measured rows of every document that has some."""
+    tables = {name: published_table(document) for name, document in sorted(documents.items()) if TABLES.fullmatch(name)}
+    return tables | {name: published_group(document) for name, document in documents.items()
+                     if name.startswith("group_") and document["rows"]}
+
+
 def document_of(results, others):
     summary, documents = results["summary"], results["documents"]
     first = documents["every_gpu"]
     speeds = {name: document for name, document in documents.items() if TABLES.fullmatch(name)}
     if not speeds:
         raise SystemExit("gpu-check: these results have no speed; scripts/gpu-check --speed measures it")
-    tables = {name: published_table(document) for name, document in sorted(speeds.items())}
-    tables |= {name: published_group(document) for name, document in documents.items()
-               if name.startswith("group_") and document["rows"]}
+    tables = tables_of(documents)
     verified = {}
     for each in (results, *others):
         if correct := each["summary"]["correctness"]:
@@ -159,7 +187,7 @@ def publish(paths, root):
     for folder in (written.parent, images):
         folder.mkdir(parents=True, exist_ok=True)
     written.write_text(as_text(document))
-    draw_plots(results["documents"], machine, lambda name: images / f"{name}_{name_of(machine)}.svg")
+    draw_plots(document, lambda name: images / f"{name}_{name_of(machine)}.svg")
     print(f"wrote {written} and {images}/*_{name_of(machine)}.svg")
     if "failed" in document:
         print(f"not all of it passed, which the file says: {', '.join(document['failed'])}")
