@@ -3,14 +3,25 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 namespace niccolite::flight {
 namespace {
 
-constexpr double kWidth = 1100, kLeft = 220, kRight = 20, kTop = 90, kRow = 26;
-constexpr double kLine = 15;
-constexpr size_t kLineLetters = 165, kMostLines = 2;
+// All in pixels.
+constexpr double kWidth = 1100, kMargin = 28;
+constexpr double kFirstLine = 60, kLine = 17;  // of the verdict
+constexpr double kAxis = 34;                   // between the heading and the first row
+constexpr double kRow = 34, kLegend = 52;
+constexpr double kLetter = 6.3;  // width of a small letter, about
+constexpr size_t kLineLetters = 150, kMostLines = 3;
+constexpr int kMostRows = 64;  // so that the picture of a large job fits a page
+
+constexpr const char* kOperation = "#3367b0";
+constexpr const char* kWait = "#c9601a";
+constexpr const char* kCall = "#3a4652";
+constexpr const char* kCulprit = "#b83a4b";
 
 std::string escape(const std::string& text) {
   std::string escaped;
@@ -49,54 +60,145 @@ uint64_t last_time(const CommunicatorDump& communicator) {
   return last;
 }
 
-/// Where times are in the picture.
+/// The places of times in the picture.
 struct Scale {
   uint64_t begin = 0, end = 0;
+  double left = 0, right = 0;
   double x(uint64_t time) const {
     const double share = static_cast<double>(std::clamp(time, begin, end) - begin) /
                          static_cast<double>(std::max<uint64_t>(end - begin, 1));
-    return kLeft + share * (kWidth - kLeft - kRight);
+    return left + share * (right - left);
   }
 };
+
+uint64_t first_time(const CommunicatorDump& communicator, uint64_t last) {
+  uint64_t first = last;
+  for (const auto& [number, rank] : communicator.ranks) {
+    for (const Event& event : rank.events) first = std::min(first, event.time);
+    for (const Span& span : waits_of(rank)) first = std::min(first, span.begin);
+  }
+  return first;
+}
+
+/// From the first event, but at most `seconds`, to the last dump.
+Scale scale_of(const CommunicatorDump& communicator, double seconds, double left) {
+  const uint64_t end = last_time(communicator);
+  const uint64_t longest = std::min(end, static_cast<uint64_t>(seconds * 1e9));
+  const uint64_t begin = std::max(first_time(communicator, end), end - longest);
+  const uint64_t margin = (end - begin) / 50;  // the first event is off the edge
+  return {.begin = begin - std::min(begin, margin),
+          .end = end,
+          .left = left,
+          .right = kWidth - kMargin};
+}
 
 std::string bar(const Scale& scale, const Span& span, double y, double height, const char* color) {
   if (span.end < scale.begin) return "";
   const double x = scale.x(span.begin);
   return fmt::format(
-      "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" fill=\"{}\"><title>{}, "
-      "{:.3f} ms{}</title></rect>\n",
-      x, y, std::max(scale.x(span.end) - x, 1.0), height, color, escape(span.name),
+      "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" rx=\"2\" fill=\"{}\"{}>"
+      "<title>{}, {:.3f} ms{}</title></rect>\n",
+      x, y, std::max(scale.x(span.end) - x, 1.0), height, color,
+      span.is_open ? " fill-opacity=\"0.55\"" : "", escape(span.name),
       static_cast<double>(span.end - span.begin) / 1e6, span.is_open ? ", not ended" : "");
 }
 
-/// At most kMostLines lines; the text itself stands in the command's output.
-std::string draw_text(std::string rest) {
-  std::string drawn;
-  for (size_t line = 0; line < kMostLines && !rest.empty(); ++line) {
+/// `text` in at most kMostLines lines; the whole of it stands in the command's output.
+std::vector<std::string> wrap(std::string rest) {
+  std::vector<std::string> lines;
+  while (lines.size() < kMostLines && !rest.empty()) {
     size_t cut = rest.size() <= kLineLetters ? rest.size() : rest.rfind(' ', kLineLetters);
     if (cut == std::string::npos) cut = kLineLetters;
-    const bool is_last = line + 1 == kMostLines && cut < rest.size();
-    drawn += fmt::format("<text x=\"10\" y=\"{:.1f}\" fill=\"#b00020\">{}{}</text>\n",
-                         38 + kLine * static_cast<double>(line), escape(rest.substr(0, cut)),
-                         is_last ? " ..." : "");
+    const bool is_cut_off = lines.size() + 1 == kMostLines && cut < rest.size();
+    lines.push_back(rest.substr(0, cut) + (is_cut_off ? " ..." : ""));
     rest.erase(0, std::min(cut + 1, rest.size()));
   }
-  return drawn;
+  return lines;
 }
 
-std::string draw_axis(const Scale& scale, double bottom) {
-  std::string text;
+std::string time_text(double seconds) {
+  if (seconds >= 1) return fmt::format("-{:.3g} s", seconds);
+  return seconds >= 1e-3 ? fmt::format("-{:.3g} ms", seconds * 1e3)
+                         : fmt::format("-{:.3g} us", seconds * 1e6);
+}
+
+std::string draw_axis(const Scale& scale, double top, double bottom) {
   const double seconds = static_cast<double>(scale.end - scale.begin) / 1e9;
-  constexpr int kMarks = 5;
-  for (int mark = 0; mark <= kMarks; ++mark) {
-    const double before = seconds * (kMarks - mark) / kMarks;
-    const double x = kLeft + (kWidth - kLeft - kRight) * mark / kMarks;
+  std::string text;
+  const auto mark = [&](double before, const std::string& label) {
+    const double x = scale.right - before / std::max(seconds, 1e-9) * (scale.right - scale.left);
     text += fmt::format(
-        "<line x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1:.1f}\" y2=\"{2:.1f}\" stroke=\"#ddd\"/>"
-        "<text x=\"{0:.1f}\" y=\"{3:.1f}\" text-anchor=\"middle\" fill=\"#666\">{4}</text>\n",
-        x, kTop - 8, bottom, kTop - 14, mark == kMarks ? "dump" : fmt::format("-{:.3g} s", before));
-  }
+        "<path d=\"M{0:.1f} {1:.1f}V{2:.1f}\" stroke=\"#dfe4e9\"/><text x=\"{0:.1f}\" "
+        "y=\"{3:.1f}\" text-anchor=\"{5}\" fill=\"#7a8794\">{4}</text>\n",
+        x, top - 6, bottom, top - 12, label, before == 0 ? "end" : "middle");
+  };
+  constexpr double kMarks = 6;
+  const double power = std::pow(10.0, std::floor(std::log10(std::max(seconds, 1e-9) / kMarks)));
+  double step = 10 * power;
+  for (const double factor : {5.0, 2.0, 1.0})
+    if (factor * power >= seconds / kMarks) step = factor * power;
+  for (double before = step; before < seconds; before += step) mark(before, time_text(before));
+  mark(0, "last dump");
   return text;
+}
+
+/// The ranks that have a row: all, or the first ones and the culprit.
+std::vector<int> rows_of(const CommunicatorDump& communicator, const Finding& finding) {
+  std::vector<int> rows;
+  for (int rank = 0; rank < communicator.nranks; ++rank)
+    if (rank < kMostRows - 1 || rank == finding.culprit || communicator.nranks <= kMostRows)
+      rows.push_back(rank);
+  return rows;
+}
+
+/// The ground of a row, and the name of its rank.
+std::string draw_head(const CommunicatorDump& communicator, int number, bool is_culprit, double y) {
+  return fmt::format(
+      "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" rx=\"6\" fill=\"{}\"/>"
+      "<text x=\"{:.1f}\" y=\"{:.1f}\" font-weight=\"600\" fill=\"{}\">rank {}{}</text>"
+      "<text x=\"{:.1f}\" y=\"{:.1f}\" font-size=\"11\" fill=\"#7a8794\">{}</text>\n",
+      kMargin, y + 1, kWidth - 2 * kMargin, kRow - 2, is_culprit ? "#fbeaec" : "#f5f7f9",
+      kMargin + 10, y + 15, is_culprit ? kCulprit : "#3a4652", number,
+      is_culprit ? " &#9733; culprit" : "", kMargin + 10, y + 28,
+      escape(communicator.processes[static_cast<size_t>(number)]));
+}
+
+std::string draw_events(const CommunicatorDump& communicator, int number, const Scale& scale,
+                        double y) {
+  const auto found = communicator.ranks.find(number);
+  if (found == communicator.ranks.end())
+    return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" fill=\"{}\">left no dump</text>\n",
+                       scale.left + 8, y + 21, kCulprit);
+  const RankDump& rank = found->second;
+  std::string svg;
+  for (const Span& span : operations_of(rank)) svg += bar(scale, span, y + 6, 12, kOperation);
+  for (const Span& span : waits_of(rank)) svg += bar(scale, span, y + 21, 7, kWait);
+  for (const Event& event : rank.events)
+    if (event.kind == "called" && event.time >= scale.begin)
+      svg += fmt::format("<path d=\"M{:.1f} {:.1f}v16\" stroke=\"{}\"><title>{}</title></path>\n",
+                         scale.x(event.time), y + 4, kCall, escape(event.call));
+  return svg;
+}
+
+std::string draw_legend(double y) {
+  std::string svg;
+  double x = kMargin;
+  const auto entry = [&](const std::string& mark, const char* text) {
+    svg += fmt::format("<g transform=\"translate({:.0f} {:.0f})\">{}</g>", x, y, mark) +
+           fmt::format("<text x=\"{:.0f}\" y=\"{:.0f}\" fill=\"#5b6875\">{}</text>\n", x + 32, y,
+                       text);
+    x += 60 + kLetter * static_cast<double>(std::string_view(text).size());
+  };
+  const auto box = [](const char* color, int height) {
+    return fmt::format("<rect y=\"{}\" width=\"24\" height=\"{}\" rx=\"2\" fill=\"{}\"/>", -height,
+                       height, color);
+  };
+  entry(fmt::format("<path d=\"M12 -12v14\" stroke=\"{}\"/>", kCall), "call of the program");
+  entry(box(kOperation, 11), "operation on the stream; pale: has not ended");
+  entry(box(kWait, 7), "waits for another rank");
+  entry(fmt::format("<text x=\"6\" fill=\"{}\">&#9733;</text>", kCulprit),
+        "the rank that the others wait for");
+  return svg;
 }
 
 }  // namespace
@@ -135,44 +237,40 @@ std::vector<Span> waits_of(const RankDump& rank) {
 }
 
 std::string draw(const CommunicatorDump& communicator, const Finding& finding, double seconds) {
-  const uint64_t end = last_time(communicator);
-  const Scale scale{.begin = end - std::min(end, static_cast<uint64_t>(seconds * 1e9)), .end = end};
-  const double bottom = kTop + kRow * communicator.nranks;
+  const std::vector<int> rows = rows_of(communicator, finding);
+  const std::vector<std::string> verdict = wrap(finding.verdict);
+  size_t letters = std::string_view("rank 1000 * culprit").size();
+  for (const int rank : rows)
+    letters = std::max(letters, communicator.processes[static_cast<size_t>(rank)].size());
+  const Scale scale =
+      scale_of(communicator, seconds,
+               kMargin + 30 + kLetter * static_cast<double>(std::min<size_t>(letters, 50)));
+  const double top = kFirstLine + kLine * static_cast<double>(verdict.size()) + kAxis;
+  const double bottom = top + kRow * static_cast<double>(rows.size());
+  const auto left_out = communicator.nranks - static_cast<int>(rows.size());
+  const double height = bottom + kLegend + (left_out > 0 ? kLine : 0);
   std::string svg = fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"{0:.0f}\" "
-      "font-family=\"sans-serif\" font-size=\"11\">\n"
-      "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
-      "<text x=\"10\" y=\"20\" font-size=\"13\">communicator {2}</text>\n{3}",
-      kWidth, bottom + 30, escape(communicator.id), draw_text(finding.verdict));
-  svg += draw_axis(scale, bottom);
-  for (int number = 0; number < communicator.nranks; ++number) {
-    const double y = kTop + kRow * number;
-    const bool is_culprit = number == finding.culprit;
-    svg += fmt::format("<text x=\"10\" y=\"{:.1f}\" fill=\"{}\">rank {}, {}</text>\n", y + 15,
-                       is_culprit ? "#b00020" : "#222", number,
-                       escape(communicator.processes[static_cast<size_t>(number)]));
-    const auto found = communicator.ranks.find(number);
-    if (found == communicator.ranks.end()) {
-      svg += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" fill=\"#b00020\">left no dump</text>\n",
-                         kLeft + 8, y + 15);
-      continue;
-    }
-    const RankDump& rank = found->second;
-    for (const Span& span : operations_of(rank)) svg += bar(scale, span, y + 3, 12, "#4878a8");
-    for (const Span& span : waits_of(rank)) svg += bar(scale, span, y + 16, 5, "#d9822b");
-    for (const Event& event : rank.events)
-      if (event.kind == "called" && event.time >= scale.begin)
-        svg += fmt::format(
-            "<line x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1:.1f}\" y2=\"{2:.1f}\" stroke=\"#222\">"
-            "<title>{3}</title></line>\n",
-            scale.x(event.time), y + 1, y + 17, escape(event.call));
-  }
-  svg += fmt::format(
-      "<text x=\"{:.1f}\" y=\"{:.1f}\" fill=\"#666\">| call of the program   blue: operation on "
-      "the "
-      "stream (virtual GPUs)   orange: waits for a peer</text>\n</svg>\n",
-      kLeft, bottom + 18);
-  return svg;
+      "height=\"{1:.0f}\" font-family=\"system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', "
+      "sans-serif\" font-size=\"12\">\n<rect width=\"{0:.0f}\" height=\"{1:.0f}\" rx=\"10\" "
+      "fill=\"white\"/>\n<text x=\"{2:.0f}\" y=\"38\" font-size=\"20\" font-weight=\"600\" "
+      "fill=\"#1c2733\">communicator {3} <tspan fill=\"#7a8794\" font-weight=\"400\">{4} ranks"
+      "</tspan></text>\n",
+      kWidth, height, kMargin, escape(communicator.id), communicator.nranks);
+  for (size_t line = 0; line < verdict.size(); ++line)
+    svg += fmt::format("<text x=\"{:.0f}\" y=\"{:.0f}\" fill=\"{}\">{}</text>\n", kMargin,
+                       kFirstLine + kLine * static_cast<double>(line), kCulprit,
+                       escape(verdict[line]));
+  const auto y_of = [&](size_t row) { return top + kRow * static_cast<double>(row); };
+  for (size_t row = 0; row < rows.size(); ++row)
+    svg += draw_head(communicator, rows[row], rows[row] == finding.culprit, y_of(row));
+  svg += draw_axis(scale, top, bottom);
+  for (size_t row = 0; row < rows.size(); ++row)
+    svg += draw_events(communicator, rows[row], scale, y_of(row));
+  if (left_out > 0)
+    svg += fmt::format("<text x=\"{:.0f}\" y=\"{:.0f}\" fill=\"#b07a1e\">{} more ranks</text>\n",
+                       kMargin, bottom + kLine, left_out);
+  return svg + draw_legend(height - 18) + "</svg>\n";
 }
 
 std::string to_trace(const Flight& flight) {

@@ -15,16 +15,17 @@ struct Span {
   bool is_open = false;  // had not ended when the dump was made
 };
 
-/// What the stream of a rank did (virtual GPUs), oldest first.
+/// Returns the operations on the stream of a rank (virtual GPUs), oldest first.
 std::vector<Span> operations_of(const RankDump& rank);
-/// What it waited for, of that what was reported.
+/// Returns the waits of a rank that were reported.
 std::vector<Span> waits_of(const RankDump& rank);
 
-/// An SVG of the last `seconds` of one communicator: a row for each rank, the culprit marked.
+/// Returns an SVG of one communicator from its first event, but at most the last `seconds`: a row
+/// for each rank, the culprit marked.
 std::string draw(const CommunicatorDump& communicator, const Finding& finding, double seconds);
 
-/// JSON of the Trace Event Format, which Perfetto and chrome://tracing open: a process for each
-/// rank of each communicator, with its calls, its stream's operations and its waits.
+/// Returns JSON of the Trace Event Format, which Perfetto and chrome://tracing open: a process for
+/// each rank of each communicator, with its calls, its stream's operations and its waits.
 std::string to_trace(const Flight& flight);
 
 }  // namespace niccolite::flight

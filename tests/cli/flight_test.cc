@@ -255,8 +255,32 @@ TEST_F(FlightTest, PicturesMarkTheCulpritAndWhoLeftNoDump) {
   write("0.json", {make_waiting(0, 1)});
   const Flight flight = read_flight(folder_).take();
   const std::string svg = draw(flight.communicators.at("0x77"), inspect(flight).front(), 10);
-  EXPECT_THAT(svg, AllOf(HasSubstr("rank 1, process 101 on host a"), HasSubstr("left no dump"),
-                         HasSubstr("ncclAllReduce(count 2, float, sum), 2000.000 ms, not ended")));
+  EXPECT_THAT(svg,
+              AllOf(HasSubstr(">rank 1 &#9733; culprit<"), HasSubstr(">process 101 on host a<"),
+                    HasSubstr("left no dump"), HasSubstr(">waits for another rank<"),
+                    HasSubstr("ncclAllReduce(count 2, float, sum), 2000.000 ms, not ended")));
+}
+
+// Two operations within 3 s: a picture of at most 100 s shows these, not 97 s of nothing.
+TEST_F(FlightTest, PicturesFitTheirEvents) {
+  write("0.json", {make_waiting(0, 1)});
+  const Flight flight = read_flight(folder_).take();
+  const CommunicatorDump& communicator = flight.communicators.at("0x77");
+  const Finding finding = inspect(flight).front();
+  EXPECT_EQ(draw(communicator, finding, 100), draw(communicator, finding, 1000));
+  EXPECT_NE(draw(communicator, finding, 100), draw(communicator, finding, 1));
+  EXPECT_THAT(draw(communicator, finding, 1), HasSubstr(">-200 ms<"));
+}
+
+TEST_F(FlightTest, PicturesOfManyRanksFitAPage) {
+  CommunicatorDump communicator{.id = "0x77", .nranks = 1000, .processes = {}, .ranks = {}};
+  for (int rank = 0; rank < communicator.nranks; ++rank)
+    communicator.processes.push_back("process " + std::to_string(rank));
+  const Finding finding{
+      .communicator = "0x77", .nranks = 1000, .verdict = "it stands", .culprit = 900, .lines = {}};
+  const std::string svg = draw(communicator, finding, 10);
+  EXPECT_THAT(svg, AllOf(HasSubstr(">rank 900 &#9733; culprit<"), HasSubstr(">936 more ranks<"),
+                         Not(HasSubstr(">rank 500<"))));
 }
 
 }  // namespace
