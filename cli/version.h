@@ -3,11 +3,19 @@
 
 #include <string>
 
+namespace CLI {
+class App;
+}
+
 namespace niccolite {
 
 struct VersionOptions {
   std::string library;  // empty: the one beside the command
+  bool wants_json = false;
 };
+
+/// Gives `app` (the subcommand) its flags.
+void add_options(CLI::App& app, VersionOptions& options);
 
 /// "niccolite 2.30.7".
 std::string version_of_command();

@@ -11,11 +11,13 @@
 #include <optional>
 #include <vector>
 
+#include "cli/grammar/collective.h"
+#include "cli/grammar/exit_code.h"
+#include "cli/grammar/machines.h"
+#include "cli/grammar/names.h"
+#include "cli/grammar/numbers.h"
+#include "cli/grammar/options.h"
 #include "cli/perf/element.h"
-#include "cli/perf/exit_code.h"
-#include "cli/perf/options.h"
-#include "cli/schedule/machines.h"
-#include "cli/tune/jobs.h"
 #include "planner/explain.h"
 #include "planner/variables.h"
 #include "topology/rings.h"
@@ -24,8 +26,8 @@
 namespace niccolite::explain_command {
 namespace {
 
-using perf::kExitFine;
-using perf::kExitUsage;
+using grammar::kExitFine;
+using grammar::kExitUsage;
 using planner::Alternative;
 using planner::Explanation;
 using planner::Settings;
@@ -57,7 +59,7 @@ struct NamedMachine {
   bool shares_host = false;
   bool spans_machines = false;
 };
-constexpr NamedMachine kMachines[] = {
+constexpr NamedMachine kKinds[] = {
     {.name = "cuda", .kind = gpu::Kind::Cuda, .reaches_users = true},
     {.name = "cuda-slots", .kind = gpu::Kind::Cuda},
     {.name = "cuda-host-memory", .kind = gpu::Kind::Cuda, .shares_host = true},
@@ -80,23 +82,10 @@ int fail(const Status& status) {
   return kExitUsage;
 }
 
-Result<Collective> find_collective(const std::string& name) {
-  std::string known;
-  for (int i = 0; i < schedule::kCollectives; ++i) {
-    const auto collective = static_cast<Collective>(i);
-    if (name == name_of(collective) || name == tune::perf_name(collective)) return collective;
-    known += fmt::format("{}{}", known.empty() ? "" : ", ", tune::perf_name(collective));
-  }
-  return Status::invalid_argument("\"{}\" is none of {}", name, known);
-}
-
 Result<const NamedMachine*> find_machine(const std::string& name) {
-  std::string known;
-  for (const NamedMachine& machine : kMachines) {
-    if (name == machine.name) return &machine;
-    known += fmt::format("{}{}", known.empty() ? "" : ", ", machine.name);
-  }
-  return Status::invalid_argument("--machine: \"{}\" is none of {}", name, known);
+  for (const NamedMachine& machine : kKinds)
+    if (grammar::letters_of(name) == grammar::letters_of(machine.name)) return &machine;
+  return grammar::unknown_name("--machine", name, names_of_machines());
 }
 
 /// What a topology file says of the ranks of a job.
@@ -125,13 +114,13 @@ Result<Placement> read_placement(const std::string& file) {
 /// This machine, whose GPUs are looked for only where the flags leave something open.
 Result<Question> question_of(const Options& options) {
   Question question;
-  question.collective = TRY(find_collective(options.collective));
+  question.collective = TRY(grammar::parse_collective("", options.collective));
   std::string machine = options.machine;
   std::string gpu = options.gpu;
   int ranks = options.ranks;
   std::vector<int> machines;
   if (!options.machines.empty()) {
-    machines = TRY(schedule_command::parse_machines(options.machines));
+    machines = TRY(grammar::parse_machines(options.machines));
     ranks = static_cast<int>(machines.size());
   }
   Placement placement;
@@ -161,10 +150,13 @@ Result<Question> question_of(const Options& options) {
                                     ranks == 1 ? "" : "s");
 
   const perf::ElementType* const type = perf::find_type(options.type);
-  if (type == nullptr)
-    return Status::invalid_argument("--datatype: \"{}\" is no type", options.type);
+  if (type == nullptr) {
+    std::vector<std::string> known;
+    for (const perf::ElementType& each : perf::element_types()) known.emplace_back(each.name);
+    return grammar::unknown_name("--datatype", options.type, known);
+  }
   question.type = type->name;
-  const size_t bytes = TRY(perf::parse_bytes(options.bytes));
+  const size_t bytes = TRY(grammar::parse_size("--bytes", options.bytes));
   const size_t blocks =
       schedule::has_blocks_of_ranks(question.collective) ? static_cast<size_t>(ranks) : 1;
   question.bytes = bytes / blocks / type->bytes * type->bytes;
@@ -246,23 +238,33 @@ nlohmann::json to_json(const Question& question, const Explanation& explanation)
 
 }  // namespace
 
+std::vector<std::string> names_of_machines() {
+  std::vector<std::string> names;
+  for (const NamedMachine& machine : kKinds) names.emplace_back(machine.name);
+  return names;
+}
+
 void add_options(CLI::App& app, Options& options) {
+  using namespace grammar;
   app.footer(kFooter);
-  app.add_option("collective", options.collective, "all_reduce, broadcast, ..., sendrecv");
-  app.add_option("-b,--bytes", options.bytes, "Size: 8, 64K, 1.5M, 1G")->capture_default_str();
-  app.add_option("-g,--ranks", options.ranks, "Ranks (default: the GPUs of this machine)");
-  app.add_option("-d,--datatype", options.type, "Type of the elements")->capture_default_str();
-  app.add_option("-m,--machine", options.machine, "Kind of machine (default: this one)");
-  app.add_option("-M,--machines", options.machines,
-                 "Machines and their ranks: 2x4, or 3,1 (default: -sockets have one rank each)");
-  app.add_option("--topology", options.topology,
-                 "A topology file, as NCCL_TOPO_DUMP_FILE writes it: ranks, machines, rings")
+  app.add_option("collective", options.collective, "all_reduce, broadcast, ..., sendrecv")
+      ->type_name(kCollective);
+  app.add_option("-b,--bytes,--size", options.bytes, "Size of the larger buffer")
+      ->type_name(kBytes)
+      ->capture_default_str();
+  add(app, kRanks, options.ranks, "-g", " (default: the GPUs of this machine)");
+  add(app, kDatatype, options.type, "-d")->capture_default_str();
+  app.add_option("-m,--machine", options.machine, "Kind of machine (default: this one)")
+      ->type_name("KIND");
+  add(app, kMachines, options.machines, "-M", " (default: -sockets have one rank each)");
+  add(app, kTopologyFile, options.topology, "", ": ranks, machines, rings")
       ->excludes("--machines")
       ->excludes("--ranks");
   app.add_option("--gpu", options.gpu,
                  "Name of the GPUs, where a tuning is for some alone (default: this machine's, "
-                 "unless --machine and --ranks say which)");
-  app.add_flag("--json", options.wants_json, "Print JSON");
+                 "unless --machine and --ranks say which)")
+      ->type_name("NAME");
+  add_flag(app, kJsonFlag, options.wants_json, " instead of text");
 }
 
 int run(const Options& options) {

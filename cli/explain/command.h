@@ -1,8 +1,9 @@
-// The subcommand `niccolite explain`: what an operation would be carried out by, what else there
-// is, and why that is not taken.
+// The subcommand `niccolite explain`: the algorithm and protocol of an operation, the alternatives,
+// and why they are not taken.
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace CLI {
 class App;
@@ -17,11 +18,14 @@ struct Options {
   std::string type = "float";
   std::string machine;   // empty: this one
   std::string machines;  // how many ranks each has: "2x4", "3,1"; empty: not told
-  std::string topology;  // a topology file, of whose ranks, machines and rings; empty: none
+  std::string topology;  // a topology file with ranks, machines and rings; empty: none
   std::string gpu;       // empty: this machine's, or any
   int ranks = 0;         // 0: as many as this machine has GPUs
   bool wants_json = false;
 };
+
+/// The kinds of machines that --machine takes.
+std::vector<std::string> names_of_machines();
 
 /// Gives `app` (the subcommand) its flags.
 void add_options(CLI::App& app, Options& options);

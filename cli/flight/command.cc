@@ -5,23 +5,24 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "cli/flight/inspect.h"
 #include "cli/flight/timeline.h"
-#include "cli/perf/exit_code.h"
+#include "cli/grammar/exit_code.h"
+#include "cli/grammar/file.h"
+#include "cli/grammar/options.h"
 
 namespace niccolite::flight {
 namespace {
 
-using perf::kExitFine;
-using perf::kExitUsage;
+using grammar::kExitFine;
+using grammar::kExitUsage;
 
 constexpr const char* kInspectFooter =
     R"(A process that is started with NICCOLITE_DUMP=FOLDER/ writes what its communicators did last when one fails, when an operation
 stands still for a second, and on the signal NICCOLITE_DUMP_SIGNAL. Give this command the folder with the files of all processes: it
-tells who it is that the others wait for, also when that process left no file. The culprit has a star.
+tells which rank the others wait for, also when that process left no file. The culprit has a star.
 
 Examples:
   NICCOLITE_DUMP=dumps/ torchrun --nproc-per-node 8 train.py
@@ -31,7 +32,7 @@ Examples:
 Exit status: 0 nothing stands still; 1 something does; 2 wrong usage, or no dump can be read.)";
 constexpr const char* kTraceFooter =
     R"(Writes what all ranks did last in the Trace Event Format, for ui.perfetto.dev or chrome://tracing. Times are those of each host's
-clock. What streams did is known of virtual GPUs alone.
+clock. Only virtual GPUs tell what their streams did.
 
 Example:
   niccolite trace dumps/ -o trace.json
@@ -42,13 +43,6 @@ constexpr int kExitStandsStill = 1;
 int fail(const char* command, const std::string& text) {
   fmt::print(stderr, "niccolite {}: {}\n", command, text);
   return kExitUsage;
-}
-
-bool write_file(const std::string& path, const std::string& text) {
-  std::ofstream file(path);
-  file << text;
-  file.close();
-  return file.good();
 }
 
 std::string to_json(const std::vector<Finding>& findings) {
@@ -73,18 +67,27 @@ std::string to_json(const std::vector<Finding>& findings) {
 }  // namespace
 
 void add_options(CLI::App& app, InspectOptions& options) {
-  app.add_option("dumps", options.path, "Folder with the dumps, or one dump")->required();
-  app.add_option("--svg", options.svg, "Draw the last seconds of the first communicator here");
-  app.add_option("--seconds", options.seconds, "Length of the drawing")
+  using namespace grammar;
+  app.add_option("dumps", options.path, "Folder with the dumps, or one dump")
+      ->type_name(kFile)
+      ->required();
+  add(app, kSvgFile, options.svg, "", ": the last seconds of the first communicator");
+  app.add_option("--seconds", options.seconds,
+                 "Longest time that the drawing shows; it begins with the first event")
       ->check(CLI::PositiveNumber)
+      ->type_name(kSeconds)
       ->capture_default_str();
-  app.add_flag("--json", options.wants_json, "Print JSON");
+  add_flag(app, kJsonFlag, options.wants_json, " instead of text");
   app.footer(kInspectFooter);
 }
 
 void add_options(CLI::App& app, TraceOptions& options) {
-  app.add_option("dumps", options.path, "Folder with the dumps, or one dump")->required();
-  app.add_option("-o,--output", options.output, "File to write")->capture_default_str();
+  using namespace grammar;
+  app.add_option("dumps", options.path, "Folder with the dumps, or one dump")
+      ->type_name(kFile)
+      ->required();
+  add(app, kOutputFile, options.output, "-o")->capture_default_str();
+  add_flag(app, kJsonFlag, options.wants_json, ": the trace on standard output, in no file");
   app.footer(kTraceFooter);
 }
 
@@ -94,9 +97,10 @@ int run(const InspectOptions& options) {
   for (const std::string& problem : flight.value().problems)
     fmt::print(stderr, "niccolite inspect: {}\n", problem);
   const std::vector<Finding> findings = inspect(flight.value());
+  const bool draws_to_output = options.svg == grammar::kStandardOutput;
   if (options.wants_json) {
     fmt::print("{}", to_json(findings));
-  } else {
+  } else if (!draws_to_output) {
     for (const Finding& finding : findings) fmt::print("{}\n", to_text(finding));
   }
   if (findings.empty()) return kExitFine;
@@ -104,9 +108,10 @@ int run(const InspectOptions& options) {
   if (!options.svg.empty()) {
     const std::string svg =
         draw(flight.value().communicators.at(first.communicator), first, options.seconds);
-    if (!write_file(options.svg, svg)) return fail("inspect", "cannot write " + options.svg);
-    fmt::print("{} shows the last {:g} s of communicator {}\n", options.svg, options.seconds,
-               first.communicator);
+    if (const Status status = grammar::write_text(options.svg, svg); !status.is_ok())
+      return fail("inspect", status.message());
+    if (!options.wants_json && !draws_to_output)
+      fmt::print("{} shows the last seconds of communicator {}\n", options.svg, first.communicator);
   }
   return first.verdict.empty() ? kExitFine : kExitStandsStill;
 }
@@ -116,9 +121,11 @@ int run(const TraceOptions& options) {
   if (!flight.is_ok()) return fail("trace", flight.status().message());
   for (const std::string& problem : flight.value().problems)
     fmt::print(stderr, "niccolite trace: {}\n", problem);
-  if (!write_file(options.output, to_trace(flight.value())))
-    return fail("trace", "cannot write " + options.output);
-  fmt::print("{}: open it with ui.perfetto.dev or chrome://tracing\n", options.output);
+  const std::string path = options.wants_json ? grammar::kStandardOutput : options.output;
+  if (const Status status = grammar::write_text(path, to_trace(flight.value())); !status.is_ok())
+    return fail("trace", status.message());
+  if (path != grammar::kStandardOutput)
+    fmt::print("{}: open it with ui.perfetto.dev or chrome://tracing\n", options.output);
   return kExitFine;
 }
 

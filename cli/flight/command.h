@@ -19,6 +19,7 @@ struct InspectOptions {
 struct TraceOptions {
   std::string path;
   std::string output = "trace.json";
+  bool wants_json = false;
 };
 
 /// Gives `app` (the subcommand) its flags.

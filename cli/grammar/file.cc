@@ -1,4 +1,4 @@
-#include "cli/perf/json_file.h"
+#include "cli/grammar/file.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -6,16 +6,17 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/files.h"
 
-namespace niccolite::perf {
+namespace niccolite::grammar {
 namespace {
 
-// Where a link leads, be there a file or not.
+// Follows links to a path that may have no file yet.
 std::string end_of_links(std::filesystem::path path) {
   constexpr int kMostLinks = 40;  // as of the system
   std::error_code error;
@@ -24,7 +25,7 @@ std::string end_of_links(std::filesystem::path path) {
   return path;
 }
 
-// Beside the file that `path` names, or leads to: of a name that nobody has.
+// A new file in the folder of the file that `path` names or leads to.
 struct Temporary {
   std::string target;
   std::string name;
@@ -34,7 +35,7 @@ Result<Temporary> make_temporary(const std::string& path) {
   Temporary made{.target = end_of_links(path), .name = {}, .file = {}};
   made.name = made.target + ".XXXXXX";
   made.file = Fd(mkostemp(made.name.data(), O_CLOEXEC));
-  if (!made.file.valid()) return Status::from_errno(errno, "cannot write " + made.name);
+  if (!made.file.valid()) return Status::from_errno(errno, "cannot write " + path);
   const mode_t mask = umask(0);
   umask(mask);
   fchmod(made.file.get(), 0666 & ~mask);
@@ -43,15 +44,24 @@ Result<Temporary> make_temporary(const std::string& path) {
 
 }  // namespace
 
-Status write_json(const std::string& path, const nlohmann::json& document) {
-  const std::string text = document.dump(1) + "\n";
+Status write_text(const std::string& path, const std::string& text) {
+  if (path == kStandardOutput) {
+    const bool is_written =
+        std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+    return is_written ? Status() : Status::from_errno(errno, "cannot write standard output");
+  }
   if (is_special_file(path)) return write_special_file(path, text);
   const Temporary made = TRY(make_temporary(path));
   return replace_file(made.file, made.name, made.target, text);
 }
 
+Status write_json(const std::string& path, const nlohmann::json& document) {
+  return write_text(path, document.dump(1) + "\n");
+}
+
 Status check_writable(const std::string& path) {
-  std::error_code ignored;  // what is not there is no folder
+  if (path == kStandardOutput) return {};
+  std::error_code ignored;  // a path without a file is no folder
   if (std::filesystem::is_directory(path, ignored))
     return Status::from_errno(EISDIR, "cannot write " + path);
   if (is_special_file(path))
@@ -62,4 +72,4 @@ Status check_writable(const std::string& path) {
   return {};
 }
 
-}  // namespace niccolite::perf
+}  // namespace niccolite::grammar

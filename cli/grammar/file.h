@@ -1,4 +1,4 @@
-// JSON files that programs may read while they are made anew.
+// Files that subcommands write. "-" is standard output everywhere.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -6,14 +6,17 @@
 
 #include "base/status.h"
 
-namespace niccolite::perf {
+namespace niccolite::grammar {
 
-/// Replaces the file at `path`, or to which it leads, by `document`, at once: there is always the
-/// old or the new one. To a device or a pipe the document is written.
+inline constexpr const char* kStandardOutput = "-";
+
+/// Replaces the file at `path`, or the file that a link there leads to, by `text`, in one step:
+/// readers find the old file or the new one. A device or a pipe gets the text.
+Status write_text(const std::string& path, const std::string& text);
 Status write_json(const std::string& path, const nlohmann::json& document);
 
-/// Can a file be written at `path`? Leaves what is there as it is. For those who measure for
-/// minutes before they write.
+/// Fails if no file can be written at `path`, and leaves a file there as it is. For commands that
+/// measure for minutes before they write.
 Status check_writable(const std::string& path);
 
-}  // namespace niccolite::perf
+}  // namespace niccolite::grammar

@@ -1,9 +1,9 @@
-#include "cli/schedule/machines.h"
+#include "cli/grammar/machines.h"
 
 #include <charconv>
 #include <optional>
 
-namespace niccolite::schedule_command {
+namespace niccolite::grammar {
 namespace {
 
 constexpr int kMostRanks = 32768;
@@ -53,4 +53,4 @@ Result<std::vector<int>> parse_machines(const std::string& text) {
   return machines;
 }
 
-}  // namespace niccolite::schedule_command
+}  // namespace niccolite::grammar

@@ -1,4 +1,4 @@
-// The value of --machines: how many ranks each machine has.
+// The value of --machines: the number of ranks on each machine.
 #pragma once
 
 #include <string>
@@ -6,10 +6,10 @@
 
 #include "base/status.h"
 
-namespace niccolite::schedule_command {
+namespace niccolite::grammar {
 
-/// "2x4" (two machines of four ranks) or "3,1" (of three ranks and of one): the machine of each
-/// rank. InvalidArgument of anything else, and of more than 32,768 ranks.
+/// Returns the machine of each rank, for "2x4" (two machines of four ranks) or "3,1" (one of three
+/// ranks and one of one). InvalidArgument for other texts and for more than 32,768 ranks.
 Result<std::vector<int>> parse_machines(const std::string& text);
 
-}  // namespace niccolite::schedule_command
+}  // namespace niccolite::grammar

@@ -1,12 +1,11 @@
-#include "cli/nearest.h"
+#include "cli/grammar/names.h"
 
 #include <algorithm>
-#include <vector>
 
-namespace niccolite {
+namespace niccolite::grammar {
 namespace {
 
-/// Damerau and Levenshtein's distance, of strings aligned once.
+/// Returns the distance of Damerau and Levenshtein between strings that are aligned once.
 size_t distance(std::string_view from, std::string_view to) {
   const size_t width = to.size() + 1;
   std::vector<size_t> table((from.size() + 1) * width);
@@ -27,7 +26,24 @@ size_t distance(std::string_view from, std::string_view to) {
 
 }  // namespace
 
-std::string nearest(std::string_view word, std::span<const std::string> names) {
+std::string letters_of(std::string_view name) {
+  std::string letters;
+  for (const char c : name)
+    if (c >= 'A' && c <= 'Z')
+      letters += static_cast<char>(c - 'A' + 'a');
+    else if (c != '_' && c != '-')
+      letters += c;
+  return letters;
+}
+
+std::string letters_of_collective(std::string_view name) {
+  constexpr std::string_view kPrefix = "nccl";
+  std::string letters = letters_of(name);
+  if (letters.starts_with(kPrefix)) letters.erase(0, kPrefix.size());
+  return letters == "pointtopoint" ? "sendrecv" : letters;
+}
+
+std::string nearest(std::string_view word, const std::vector<std::string>& names) {
   std::string best;
   size_t least = word.size() / 2 + 1;
   for (const std::string& name : names)
@@ -38,4 +54,14 @@ std::string nearest(std::string_view word, std::span<const std::string> names) {
   return best;
 }
 
-}  // namespace niccolite
+Status unknown_name(std::string_view what, std::string_view word,
+                    const std::vector<std::string>& names) {
+  std::string known;
+  for (const std::string& name : names) known += (known.empty() ? "" : ", ") + name;
+  const std::string meant = nearest(word, names);
+  return Status::invalid_argument("{}{}\"{}\" is none of {}{}", what, what.empty() ? "" : ": ",
+                                  word, known,
+                                  meant.empty() ? "" : fmt::format("; did you mean {}?", meant));
+}
+
+}  // namespace niccolite::grammar

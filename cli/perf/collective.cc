@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <bit>
-#include <iterator>
+
+#include "cli/grammar/names.h"
 
 namespace niccolite::perf {
 namespace {
@@ -188,14 +189,6 @@ constexpr Collective kCollectives[] = {
      .expect = expect_previous},
 };
 
-/// Without what people spell differently.
-std::string plain(std::string_view name) {
-  std::string letters;
-  std::copy_if(name.begin(), name.end(), std::back_inserter(letters),
-               [](char c) { return c != '_' && c != '-'; });
-  return letters;
-}
-
 }  // namespace
 
 Shape Collective::shape(size_t elements, int nranks, int rank) const {
@@ -246,7 +239,8 @@ std::span<const Collective> collectives() { return kCollectives; }
 
 const Collective* find_collective(std::string_view name) {
   for (const Collective& each : kCollectives)
-    if (plain(each.name) == plain(name)) return &each;
+    if (grammar::letters_of_collective(each.name) == grammar::letters_of_collective(name))
+      return &each;
   return nullptr;
 }
 

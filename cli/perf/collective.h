@@ -78,7 +78,7 @@ struct Collective {
 };
 
 std::span<const Collective> collectives();
-/// Null when there is none; '-' and '_' may be left out or mixed.
+/// Takes every spelling (grammar/names.h). Null if there is no such collective.
 const Collective* find_collective(std::string_view name);
 /// A line for each.
 std::string describe_collectives();

@@ -7,7 +7,9 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "cli/perf/json_file.h"
+#include "cli/grammar/file.h"
+#include "cli/perf/page.h"
+#include "cli/perf/plot.h"
 #include "cli/perf/row_json.h"
 
 namespace niccolite::perf {
@@ -116,25 +118,35 @@ Totals totals_of(const std::vector<Row>& rows) {
   return totals;
 }
 
-Status write_document(const Document& document) {
+json to_json(const Document& document) {
   const Totals totals = totals_of(document.rows);
   json rows = json::array();
   for (const Row& row : document.rows) rows.push_back(to_json(row));
   const size_t met = document.start.participants.size();  // none when the run failed before that
   const size_t nranks = met > 0 ? met : static_cast<size_t>(document.options.nranks());
-  const json contents = {{"schema", "niccolite-perf-2"},
-                         {"date", utc_now()},
-                         {"command", document.command},
-                         {"machine", describe_machine(document.start)},
-                         {"run", to_json(document.start)},
-                         {"options", options_to_json(document.options, nranks)},
-                         {"rows", rows},
-                         {"device_memory", memory_to_json(document)},
-                         {"wrong", totals.wrong},
-                         {"vs_wrong", totals.other_wrong},
-                         {"average_busbw_gbs", totals.average_bus_bandwidth},
-                         {"failure", document.failure.empty() ? json() : json(document.failure)}};
-  return write_json(document.options.json_path, contents);
+  return {{"schema", "niccolite-perf-2"},
+          {"date", utc_now()},
+          {"command", document.command},
+          {"machine", describe_machine(document.start)},
+          {"run", to_json(document.start)},
+          {"options", options_to_json(document.options, nranks)},
+          {"rows", rows},
+          {"device_memory", memory_to_json(document)},
+          {"wrong", totals.wrong},
+          {"vs_wrong", totals.other_wrong},
+          {"average_busbw_gbs", totals.average_bus_bandwidth},
+          {"failure", document.failure.empty() ? json() : json(document.failure)}};
+}
+
+Status write_files(const Document& document) {
+  const Options& options = document.options;
+  if (!options.json_path.empty()) TRY(grammar::write_json(options.json_path, to_json(document)));
+  if (options.wants_json) TRY(grammar::write_json(grammar::kStandardOutput, to_json(document)));
+  if (!options.csv_path.empty()) TRY(grammar::write_text(options.csv_path, to_csv(document.rows)));
+  if (!options.svg_path.empty())
+    TRY(grammar::write_text(options.svg_path, draw_all(options, document.start, document.rows)));
+  if (!options.html_path.empty()) TRY(grammar::write_text(options.html_path, to_html(document)));
+  return {};
 }
 
 }  // namespace niccolite::perf

@@ -1,6 +1,7 @@
-// What a run leaves: its totals, and the JSON document that holds all of it.
+// The results of a run: totals, and the document with all of them.
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -25,7 +26,10 @@ struct Document {
   const std::string& failure;            // empty: none
 };
 
-/// Writes options.json_path; a reader never sees half of it.
-Status write_document(const Document& document);
+/// All of it, in the schema "niccolite-perf-2".
+nlohmann::json to_json(const Document& document);
+
+/// Writes the files that the options name. Readers find whole files.
+Status write_files(const Document& document);
 
 }  // namespace niccolite::perf

@@ -19,7 +19,8 @@
 #include <sstream>
 #include <thread>
 
-#include "cli/perf/exit_code.h"
+#include "cli/grammar/exit_code.h"
+#include "cli/grammar/numbers.h"
 #include "cli/perf/machines.h"
 #include "cli/perf/pipe_sink.h"
 #include "cli/perf/supervisor.h"
@@ -177,7 +178,7 @@ void watch_standard_input() {
     char byte = 0;
     ssize_t n = 0;
     while ((n = read(STDIN_FILENO, &byte, 1)) > 0 || (n < 0 && errno == EINTR)) continue;
-    std::_Exit(kExitFailed);
+    std::_Exit(grammar::kExitFailed);
   }).detach();
 }
 
@@ -193,7 +194,7 @@ Result<std::vector<Host>> parse_hosts(const std::string& text) {
   }
   std::vector<Host> hosts;
   std::set<std::string> names;
-  for (std::string part : split_list(list)) {
+  for (std::string part : grammar::split_list(list)) {
     std::erase_if(part, [](char c) { return std::isspace(static_cast<unsigned char>(c)) != 0; });
     if (part.empty()) continue;
     hosts.push_back(TRY(parse_host(part)));
@@ -264,10 +265,11 @@ int run_on_host(Options options) {
   const Result<bootstrap::UniqueId> id = meet();
   if (!id.is_ok()) {
     sink.failure(id.status().message());
-    return kExitFailed;
+    return grammar::kExitFailed;
   }
   watch_standard_input();
-  return run_place(std::move(options), id.value(), sink).is_ok() ? kExitFine : kExitFailed;
+  return run_place(std::move(options), id.value(), sink).is_ok() ? grammar::kExitFine
+                                                                 : grammar::kExitFailed;
 }
 
 }  // namespace niccolite::perf

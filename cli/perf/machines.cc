@@ -4,8 +4,8 @@
 
 #include "base/interfaces.h"
 #include "base/parameters.h"
+#include "cli/grammar/exit_code.h"
 #include "cli/perf/bridge.h"
-#include "cli/perf/exit_code.h"
 #include "cli/perf/report.h"
 #include "cli/perf/share.h"
 #include "cli/perf/team.h"
@@ -86,7 +86,7 @@ int run_launched(Options options, const Launch& launch, const std::vector<std::s
     return report.finish();
   }
   ErrorSink sink(fmt::format("process {} of {}", launch.process, launch.processes));
-  return run(sink).is_ok() ? kExitFine : kExitFailed;
+  return run(sink).is_ok() ? grammar::kExitFine : grammar::kExitFailed;
 }
 
 }  // namespace niccolite::perf

@@ -6,28 +6,33 @@
 #include <cstdlib>
 #include <limits>
 
+#include "cli/grammar/machines.h"
+#include "cli/grammar/names.h"
+#include "cli/grammar/numbers.h"
+
 namespace niccolite::perf {
 namespace {
 
 // 1 KiB, 64 KiB and 4 MiB, of a run of all collectives.
 constexpr size_t kFirstOfFew = 1 << 10, kLastOfFew = 4 << 20;
 constexpr double kStepOfFew = 64;
-constexpr size_t kMostElements = 4096;  // of --starts and --extra
+constexpr int kMostElements = 4096;  // of --starts and --extra
 constexpr int kMostCommunicators = 8;
 
 template <typename Entry, typename Find>
 Result<std::vector<const Entry*>> select(const std::string& list, std::span<const Entry> all,
                                          Find find, const char* flag) {
   std::vector<const Entry*> chosen;
-  for (const std::string& name : split_list(list)) {
+  for (const std::string& name : grammar::split_list(list)) {
     if (name == "all") {
       for (const Entry& entry : all) chosen.push_back(&entry);
     } else if (const Entry* entry = find(name)) {
       chosen.push_back(entry);
     } else {
-      std::string known;
-      for (const Entry& each : all) known += std::string(each.name) + ", ";
-      return Status::invalid_argument("{}: \"{}\" is none of {}all", flag, name, known);
+      std::vector<std::string> known;
+      for (const Entry& each : all) known.emplace_back(each.name);
+      known.emplace_back("all");
+      return grammar::unknown_name(flag, name, known);
     }
   }
   return chosen;
@@ -39,12 +44,9 @@ constexpr std::pair<const char*, Allocator> kAllocators[] = {
     {"managed", Allocator::Managed},        {"host", Allocator::Host}};
 
 Result<Allocator> parse_allocator(const std::string& text) {
-  std::string known;
-  for (const auto& [name, allocator] : kAllocators) {
+  for (const auto& [name, allocator] : kAllocators)
     if (text == name) return allocator;
-    known += fmt::format("{}{}", known.empty() ? "" : ", ", name);
-  }
-  return Status::invalid_argument("--allocator: \"{}\" is none of {}", text, known);
+  return grammar::unknown_name("--allocator", text, names_of_allocators());
 }
 
 constexpr int kMostPairs = 1024;
@@ -96,28 +98,53 @@ Result<Average> parse_average(const std::string& text) {
       "--average: \"{}\" is none of 0 (rank 0), 1 (avg), 2 (min), 3 (max)", text);
 }
 
-Result<size_t> parse_size_flag(const char* flag, const std::string& text) {
-  Result<size_t> bytes = parse_bytes(text);
-  if (!bytes.is_ok()) return std::move(bytes).status().with_context("{}", flag);
-  return bytes;
-}
-
 Status at_least(int value, int least, const char* flag) {
   if (value >= least) return {};
   return Status::invalid_argument("{}: {} is less than {}", flag, value, least);
 }
 
 Result<std::vector<size_t>> parse_elements(const char* flag, const std::string& list) {
-  std::vector<size_t> elements;
-  for (const std::string& text : split_list(list)) {
-    size_t number = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-    if (error != std::errc() || end != text.data() + text.size() || number > kMostElements)
-      return Status::invalid_argument("{}: \"{}\" is no number of elements from 0 to {}", flag,
-                                      text, kMostElements);
-    elements.push_back(number);
+  const std::vector<int> numbers = TRY(grammar::parse_numbers(flag, list, 0, kMostElements));
+  return std::vector<size_t>(numbers.begin(), numbers.end());
+}
+
+/// --ranks and --machines, as processes, threads and GPUs.
+Status place_ranks(const RawOptions& raw, Options& options) {
+  if (raw.ranks) {
+    TRY(at_least(*raw.ranks, 1, "--ranks"));
+    if (*raw.ranks % std::max(options.processes, 1) != 0)
+      return Status::invalid_argument("--ranks: {} ranks cannot be shared evenly by {} processes",
+                                      *raw.ranks, options.processes);
+    options.threads = *raw.ranks / std::max(options.processes, 1);
+    options.gpus = 1;
   }
-  return elements;
+  if (!raw.machines.empty()) {
+    const std::vector<int> machines = TRY(grammar::parse_machines(raw.machines));
+    options.processes = machines.back() + 1;
+    options.threads = static_cast<int>(std::count(machines.begin(), machines.end(), 0));
+    options.gpus = 1;
+    options.apart = true;
+    for (int machine = 0; machine < options.processes; ++machine)
+      if (std::count(machines.begin(), machines.end(), machine) != options.threads)
+        return Status::invalid_argument(
+            "--machines: {} gives machines different numbers of ranks, which perf cannot start; "
+            "write {}x{}",
+            raw.machines, options.processes, options.threads);
+  }
+  return {};
+}
+
+/// "392" or "peer copy=392".
+Status parse_peak(const std::string& text, Options& options) {
+  const size_t equals = text.rfind('=');
+  if (equals != std::string::npos) options.limit_name = text.substr(0, equals);
+  const std::string digits = equals == std::string::npos ? text : text.substr(equals + 1);
+  char* end = nullptr;
+  options.limit_gbs = std::strtod(digits.c_str(), &end);
+  if (!digits.empty() && *end == '\0' && options.limit_gbs > 0 && std::isfinite(options.limit_gbs))
+    return {};
+  return Status::invalid_argument("--peak: \"{}\" is no GB/s, such as 392 or \"peer copy=392\"",
+                                  text);
 }
 
 /// What one collective cannot do with the other flags.
@@ -138,46 +165,10 @@ const char* name_of(Allocator allocator) {
   return "";
 }
 
-std::vector<std::string> split_list(const std::string& list) {
-  std::vector<std::string> parts;
-  for (size_t begin = 0; begin <= list.size();) {
-    const size_t end = std::min(list.find(',', begin), list.size());
-    parts.push_back(list.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return parts;
-}
-
-Result<size_t> parse_bytes(const std::string& text) {
-  char* end = nullptr;
-  const double number = std::strtod(text.c_str(), &end);
-  std::string suffix = end;
-  double unit = 1;
-  if (!suffix.empty()) {
-    switch (suffix[0]) {
-      case 'k':
-      case 'K':
-        unit = 1024.0;
-        break;
-      case 'm':
-      case 'M':
-        unit = 1024.0 * 1024;
-        break;
-      case 'g':
-      case 'G':
-        unit = 1024.0 * 1024 * 1024;
-        break;
-      default:
-        unit = 0;
-    }
-    suffix.erase(0, 1);
-  }
-  const bool has_unit_alone = suffix.empty() || suffix == "B" || suffix == "iB";
-  const double bytes = number * unit;
-  if (text.empty() || end == text.c_str() || !has_unit_alone || unit == 0 || !(bytes >= 0) ||
-      bytes > 0x1p60)
-    return Status::invalid_argument("\"{}\" is no size; write for example 8, 4K, 1.5M or 1G", text);
-  return static_cast<size_t>(bytes);
+std::vector<std::string> names_of_allocators() {
+  std::vector<std::string> names;
+  for (const auto& [name, allocator] : kAllocators) names.emplace_back(name);
+  return names;
 }
 
 std::vector<size_t> sizes_of(const Options& options) {
@@ -230,16 +221,16 @@ Result<Options> finish(const RawOptions& raw) {
     options.step_factor = kStepOfFew;
   }
   if (raw.step_factor) options.step_factor = *raw.step_factor;
-  if (!raw.min_bytes.empty()) options.min_bytes = TRY(parse_size_flag("--minbytes", raw.min_bytes));
+  if (!raw.min_bytes.empty())
+    options.min_bytes = TRY(grammar::parse_size("--minbytes", raw.min_bytes));
   if (!raw.max_bytes.empty())
-    options.max_bytes = TRY(parse_size_flag("--maxbytes", raw.max_bytes));
+    options.max_bytes = TRY(grammar::parse_size("--maxbytes", raw.max_bytes));
   else
     options.max_bytes = std::max(options.max_bytes, options.min_bytes);
   if (!raw.step_bytes.empty())
-    options.step_bytes = TRY(parse_size_flag("--stepbytes", raw.step_bytes));
+    options.step_bytes = TRY(grammar::parse_size("--stepbytes", raw.step_bytes));
   if (!raw.sizes.empty()) {
-    for (const std::string& size : split_list(raw.sizes))
-      options.sizes.push_back(TRY(parse_size_flag("--sizes", size)));
+    options.sizes = TRY(grammar::parse_sizes("--sizes", raw.sizes));
     const auto [least, most] = std::minmax_element(options.sizes.begin(), options.sizes.end());
     options.min_bytes = *least;
     options.max_bytes = *most;
@@ -260,6 +251,8 @@ Result<Options> finish(const RawOptions& raw) {
     options.threads = raw.threads.value_or(1);
     options.gpus = raw.gpus.value_or(1);
   }
+  TRY(place_ranks(raw, options));
+  if (!raw.peak.empty()) TRY(parse_peak(raw.peak, options));
   if (options.host_threads > 0) {
     options.threads = options.host_threads;
     options.gpus = raw.gpus.value_or(1);

@@ -34,6 +34,7 @@ enum class Allocator : unsigned char {
   Host         // cudaHostAlloc: page-locked
 };
 const char* name_of(Allocator allocator);
+std::vector<std::string> names_of_allocators();
 
 enum class Average { Rank0, Mean, Least, Most };  // which rank's time a row shows
 
@@ -90,7 +91,10 @@ struct Options {
   std::string other_library;  // --vs; empty: none
   bool memory = false;        // measure what communicators take of the devices
   int rounds = 0;             // alternations per row; 0: 1 alone, 5 with --vs
-  std::string json_path;
+  bool wants_json = false;    // the JSON document on standard output, instead of the table
+  std::string json_path, csv_path, svg_path, html_path;  // "-": standard output
+  std::string limit_name = "limit";                      // of --peak
+  double limit_gbs = 0;  // a line in plots of bus bandwidth; 0: none
 
   std::string hosts;         // --hosts; empty: this one
   std::string remote_shell;  // empty: ssh
@@ -118,6 +122,18 @@ struct Options {
   bool is_child() const { return process >= 0; }
   bool is_placed() const { return place.process >= 0; }
   bool wants_every_gpu() const { return gpus == 0; }
+  /// The files that the run writes at its end.
+  std::vector<std::string> paths() const {
+    std::vector<std::string> all;
+    for (const std::string& path : {json_path, csv_path, svg_path, html_path})
+      if (!path.empty()) all.push_back(path);
+    return all;
+  }
+  /// Does standard output get a document in place of the table?
+  bool hides_table() const {
+    const std::vector<std::string> all = paths();
+    return wants_json || std::find(all.begin(), all.end(), "-") != all.end();
+  }
 };
 
 /// What the flags say before it is checked; must live as long as the app parses.
@@ -128,7 +144,9 @@ struct RawOptions {
   std::string starts = "0", extras = "0";
   std::string allocator = "malloc", buffers = "1";
   std::optional<double> step_factor;
-  std::optional<int> threads, gpus;
+  std::optional<int> threads, gpus, ranks;
+  std::string machines;
+  std::string peak;
   int registration = 0;
   std::string type = "float", operation = "sum", average = "1";
   bool only_in_place = false, only_out_of_place = false;
@@ -144,16 +162,10 @@ Result<Options> finish(const RawOptions& raw);
 /// the first refusal is the result.
 Status keep_collectives(Options& options, const std::function<Status(const Collective&)>& check);
 
-/// Parses "8", "4K", "1.5M", "1G" (powers of 1024) into bytes.
-Result<size_t> parse_bytes(const std::string& text);
-
 /// The sizes of a sweep: those named, or from min_bytes to max_bytes, ascending.
 std::vector<size_t> sizes_of(const Options& options);
 
 /// How a sweep gets from size to size: "2(factor)", "1024(bytes)", "8,4096(sizes)".
 std::string describe_step(const Options& options);
-
-/// The parts of a comma-separated list; one, which is empty, of an empty one.
-std::vector<std::string> split_list(const std::string& list);
 
 }  // namespace niccolite::perf

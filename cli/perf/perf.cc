@@ -6,9 +6,9 @@
 
 #include <cstdio>
 
-#include "cli/perf/exit_code.h"
+#include "cli/grammar/exit_code.h"
+#include "cli/grammar/file.h"
 #include "cli/perf/hosts.h"
-#include "cli/perf/json_file.h"
 #include "cli/perf/launch.h"
 #include "cli/perf/machines.h"
 #include "cli/perf/processes.h"
@@ -24,15 +24,6 @@ int fail(const Status& status, int exit_code) {
   return exit_code;
 }
 
-/// What a command line that says nothing gets.
-int list_collectives() {
-  fmt::print(
-      "Usage: niccolite perf COLLECTIVE [flags]\n\nCollectives:\n{}  {:<15} each of them at a few "
-      "sizes\n\nFlags: niccolite perf --help\n",
-      describe_collectives(), "all");
-  return kExitUsage;
-}
-
 Status measure(const Options& options, const std::vector<std::string>& command, Report& report) {
   TRY(check_memory(options));
   if (options.processes > 1) return supervise(options, command, report);
@@ -42,7 +33,7 @@ Status measure(const Options& options, const std::vector<std::string>& command, 
 
 int run_over_hosts(Options& options, const std::vector<std::string>& command) {
   Result<std::vector<Host>> hosts = parse_hosts(options.hosts);
-  if (!hosts.is_ok()) return fail(hosts.status(), kExitUsage);
+  if (!hosts.is_ok()) return fail(hosts.status(), grammar::kExitUsage);
   options.processes = static_cast<int>(hosts->size());
   Report report(options, command);
   if (Status status = supervise_hosts(options, *hosts, command, report); !status.is_ok())
@@ -53,9 +44,8 @@ int run_over_hosts(Options& options, const std::vector<std::string>& command) {
 }  // namespace
 
 int run(const RawOptions& raw, const std::vector<std::string>& command) {
-  if (command.size() == 2) return list_collectives();
   Result<Options> finished = finish(raw);
-  if (!finished.is_ok()) return fail(finished.status(), kExitUsage);
+  if (!finished.is_ok()) return fail(finished.status(), grammar::kExitUsage);
   Options& options = *finished;
   if (options.is_child()) {
     // Before any library reads it.
@@ -68,20 +58,20 @@ int run(const RawOptions& raw, const std::vector<std::string>& command) {
   const bool may_be_launched = options.hosts.empty();
   Result<std::optional<Launch>> launch = find_launch(
       [&](const char* name) -> const char* { return may_be_launched ? getenv(name) : nullptr; });
-  if (!launch.is_ok()) return fail(launch.status(), kExitUsage);
+  if (!launch.is_ok()) return fail(launch.status(), grammar::kExitUsage);
   if (*launch && options.processes > 1)
     return fail(Status::invalid_argument("--processes: {} has started {} already",
                                          (*launch)->launcher, (*launch)->processes),
-                kExitUsage);
+                grammar::kExitUsage);
   if (*launch && (*launch)->process != 0) return run_launched(options, **launch, command);
-  if (!options.json_path.empty())
-    if (const Status status = check_writable(options.json_path); !status.is_ok())
-      return fail(status, kExitFailed);
+  for (const std::string& path : options.paths())
+    if (const Status status = grammar::check_writable(path); !status.is_ok())
+      return fail(status, grammar::kExitFailed);
   if (*launch) return run_launched(options, **launch, command);
   if (!options.hosts.empty()) return run_over_hosts(options, command);
   if (options.wants_every_gpu()) {
     Result<gpu::Machine*> machine = gpu::machine();
-    if (!machine.is_ok()) return fail(machine.status(), kExitUsage);
+    if (!machine.is_ok()) return fail(machine.status(), grammar::kExitUsage);
     options.threads = (*machine)->device_count();
     options.gpus = 1;
   }

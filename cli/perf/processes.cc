@@ -7,7 +7,7 @@
 
 #include <cerrno>
 
-#include "cli/perf/exit_code.h"
+#include "cli/grammar/exit_code.h"
 #include "cli/perf/pipe_sink.h"
 #include "cli/perf/share.h"
 #include "cli/perf/supervisor.h"
@@ -43,11 +43,11 @@ Result<Child> start_child(const Options& options, const std::vector<std::string>
     // Only async-signal-safe calls from here to exec: other threads of the supervisor may have held
     // locks.
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != supervisor) _exit(kExitFailed);  // it died before the line above
+    if (getppid() != supervisor) _exit(grammar::kExitFailed);  // it died before the line above
     set_inherited(team.fd(), true);
     set_inherited(write_end.get(), true);
     execv("/proc/self/exe", pointers.data());
-    _exit(kExitFailed);
+    _exit(grammar::kExitFailed);
   }
   const std::string ranks = ranks_of(options, process);
   return Child{.name = fmt::format("process {} ({})", process, ranks),
@@ -76,9 +76,9 @@ int run_child(const Options& options) {
     return run_share(options, team, sink);
   };
   const Status status = run();
-  if (status.is_ok()) return kExitFine;
+  if (status.is_ok()) return grammar::kExitFine;
   sink.failure(status.message());
-  return kExitFailed;
+  return grammar::kExitFailed;
 }
 
 }  // namespace niccolite::perf

@@ -1,9 +1,13 @@
 #include "cli/perf/report.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
 
-#include "cli/perf/exit_code.h"
+#include "cli/grammar/exit_code.h"
+#include "cli/perf/plot.h"
+#include "cli/perf/sweep.h"
 
 namespace niccolite::perf {
 namespace {
@@ -27,14 +31,14 @@ std::string format_wrong(const Measurement& measurement) {
 }  // namespace
 
 Report::Report(const Options& options, std::vector<std::string> command)
-    : options_(options), command_(std::move(command)) {}
+    : options_(options), command_(std::move(command)), has_terminal_(isatty(STDERR_FILENO) == 1) {}
 
 Report::~Report() = default;
 
 void Report::start(const Start& start) {
   const std::lock_guard lock(mutex_);
   start_ = start;
-  fmt::print(
+  print(
       "# nProcesses {} nThread {} nGpus {} minBytes {} maxBytes {} step: {} warmup iters: {} "
       "iters: {} "
       "agg iters: {} validation: {} graph: {}\n#\n# Using devices\n",
@@ -44,23 +48,31 @@ void Report::start(const Start& start) {
       options_.check_iterations, options_.graph_launches);
   for (const Participant& each : start.participants) {
     if (each.rank == kMostRanksListed) {
-      fmt::print("#  and {} more ranks\n", start.participants.size() - kMostRanksListed);
+      print("#  and {} more ranks\n", start.participants.size() - kMostRanksListed);
       break;
     }
-    fmt::print("#  Rank {:>3} Pid {:>7} on {} device {:>3} [{}] {}\n", each.rank, each.process_id,
-               each.host, each.device, each.bus_id, each.device_name);
+    print("#  Rank {:>3} Pid {:>7} on {} device {:>3} [{}] {}\n", each.rank, each.process_id,
+          each.host, each.device, each.bus_id, each.device_name);
   }
-  fmt::print("# Library {} version {}\n", start.library.path, start.library.version);
+  print("# Library {} version {}\n", start.library.path, start.library.version);
   if (start.other)
-    fmt::print("# vs      {} version {}; ratio = its time / ours, medians of {} rounds in turn\n",
-               start.other->path, start.other->version, options_.rounds);
+    print("# vs      {} version {}; ratio = its time / ours, medians of {} rounds in turn\n",
+          start.other->path, start.other->version, options_.rounds);
   if (options_.allocator != Allocator::Malloc || options_.buffer_pairs != 1)
-    fmt::print("# Buffers {}: {}\n", name_of(options_.allocator),
-               options_.has_fresh_buffers()
-                   ? "a fresh pair for each call"
-                   : fmt::format("{} pairs in turn", options_.buffer_pairs));
-  for (const std::string& each : start.skipped) fmt::print("# Skipped: {}\n", each);
+    print("# Buffers {}: {}\n", name_of(options_.allocator),
+          options_.has_fresh_buffers() ? "a fresh pair for each call"
+                                       : fmt::format("{} pairs in turn", options_.buffer_pairs));
+  for (const std::string& each : start.skipped) print("# Skipped: {}\n", each);
   std::fflush(stdout);
+  expected_rows_ = count_rows(options_, static_cast<int>(start.participants.size()));
+  show_progress(fmt::format("0 of {} rows", expected_rows_));
+}
+
+void Report::show_progress(const std::string& text) {
+  if (!has_terminal_) return;
+  constexpr const char* kEraseLine = "\r\033[K";
+  fmt::print(stderr, "{}{}", kEraseLine, text);
+  std::fflush(stderr);
 }
 
 void Report::print_heads(const std::string& collective) {
@@ -72,91 +84,94 @@ void Report::print_heads(const std::string& collective) {
       fmt::format(" {:>8} {:>7} {:>7} {:>6}{}", "time", "algbw", "busbw", "#wrong", other_names);
   const std::string units =
       fmt::format(" {:>8} {:>7} {:>7} {:>6}{}", "(us)", "(GB/s)", "(GB/s)", "", other_units);
-  fmt::print("#\n# {}\n#{:>56} {:^{}} {:^{}}\n", collective, "", "out-of-place", width, "in-place",
-             width);
-  fmt::print("#{:>12} {:>13} {:>9} {:>7} {:>7}    {} {}\n", "size", "count", "type", "redop",
-             "root", names, names);
-  fmt::print("#{:>12} {:>13} {:>9} {:>7} {:>7}    {} {}\n", "(B)", "(elements)", "", "", "", units,
-             units);
+  print("#\n# {}\n#{:>56} {:^{}} {:^{}}\n", collective, "", "out-of-place", width, "in-place",
+        width);
+  print("#{:>12} {:>13} {:>9} {:>7} {:>7}    {} {}\n", "size", "count", "type", "redop", "root",
+        names, names);
+  print("#{:>12} {:>13} {:>9} {:>7} {:>7}    {} {}\n", "(B)", "(elements)", "", "", "", units,
+        units);
 }
 
 void Report::print_place(const std::optional<PlaceResult>& place, const Row& row) {
   const bool has_other = start_.other.has_value();
   if (!place) {
-    fmt::print("  {:>8} {:>7} {:>7} {:>6}", "N/A", "N/A", "N/A", "N/A");
-    if (has_other) fmt::print(" {:>9} {:>7}", "N/A", "N/A");
+    print("  {:>8} {:>7} {:>7} {:>6}", "N/A", "N/A", "N/A", "N/A");
+    if (has_other) print(" {:>9} {:>7}", "N/A", "N/A");
     return;
   }
   const double time = place->ours.microseconds;
-  fmt::print("  {} {:>7.2f} {:>7.2f} {}", format_time(time), algorithm_bandwidth(row, time),
-             bus_bandwidth(row, time), format_wrong(place->ours));
-  if (place->other)
-    fmt::print("  {} {:>7.2f}", format_time(place->other->microseconds), ratio(*place));
+  print("  {} {:>7.2f} {:>7.2f} {}", format_time(time), algorithm_bandwidth(row, time),
+        bus_bandwidth(row, time), format_wrong(place->ours));
+  if (place->other) print("  {} {:>7.2f}", format_time(place->other->microseconds), ratio(*place));
 }
 
 void Report::print_alone(const Row& row) {
   for (const auto* const place : {&row.out_of_place, &row.in_place}) {
     if (!*place || !(*place)->ours.alone) continue;
-    const auto print = [&](const char* whose, const Measurement& measurement) {
-      fmt::print("#   {}, {}: {:.2f} us beside a product, {:.2f} alone; the product alone {:.2f}\n",
-                 place == &row.out_of_place ? "out-of-place" : "in-place", whose,
-                 measurement.microseconds, measurement.alone->operation_us,
-                 measurement.alone->product_us);
+    const auto print_one = [&](const char* whose, const Measurement& measurement) {
+      print("#   {}, {}: {:.2f} us beside a product, {:.2f} alone; the product alone {:.2f}\n",
+            place == &row.out_of_place ? "out-of-place" : "in-place", whose,
+            measurement.microseconds, measurement.alone->operation_us,
+            measurement.alone->product_us);
     };
-    print("ours", (*place)->ours);
-    if ((*place)->other) print("vs", *(*place)->other);
+    print_one("ours", (*place)->ours);
+    if ((*place)->other) print_one("vs", *(*place)->other);
   }
 }
 
 void Report::print_buffers(const Row& row) {
   for (const auto* const place : {&row.out_of_place, &row.in_place}) {
     if (!*place) continue;
-    const auto print = [&](const char* whose, const Measurement& measurement) {
+    const auto print_one = [&](const char* whose, const Measurement& measurement) {
       const char* where = place == &row.out_of_place ? "out-of-place" : "in-place";
       if (measurement.allocation_us)
-        fmt::print("#   {}, {}: {:.2f} us to allocate and free the buffers of a call\n", where,
-                   whose, *measurement.allocation_us);
+        print("#   {}, {}: {:.2f} us to allocate and free the buffers of a call\n", where, whose,
+              *measurement.allocation_us);
       if (measurement.first_us.empty()) return;
-      fmt::print("#   {}, {}: first calls on fresh buffers, us:", where, whose);
-      for (const double each : measurement.first_us) fmt::print(" {:.1f}", each);
-      fmt::print("\n");
+      print("#   {}, {}: first calls on fresh buffers, us:", where, whose);
+      for (const double each : measurement.first_us) print(" {:.1f}", each);
+      print("\n");
     };
-    print("ours", (*place)->ours);
-    if ((*place)->other) print("vs", *(*place)->other);
+    print_one("ours", (*place)->ours);
+    if ((*place)->other) print_one("vs", *(*place)->other);
   }
 }
 
 void Report::row(const Row& row) {
   const std::lock_guard lock(mutex_);
+  show_progress("");
   if (rows_.empty() || rows_.back().collective != row.collective) print_heads(row.collective);
   rows_.push_back(row);
   // "float+1": the buffers begin one element behind an aligned address.
   const std::string type = row.start == 0 ? row.type : fmt::format("{}+{}", row.type, row.start);
-  fmt::print(" {:>12} {:>13} {:>9} {:>7} {:>7}   ", row.bytes, row.count, type, row.operation,
-             row.root);
+  print(" {:>12} {:>13} {:>9} {:>7} {:>7}   ", row.bytes, row.count, type, row.operation, row.root);
   print_place(row.out_of_place, row);
   print_place(row.in_place, row);
-  fmt::print("\n");
+  print("\n");
   print_alone(row);
   print_buffers(row);
   std::fflush(stdout);  // one row at a time, for those who watch
+  show_progress(fmt::format("{} of {} rows, {} {} {}", rows_.size(), expected_rows_, row.collective,
+                            row.type, size_text(row.bytes)));
 }
 
 void Report::memory(const std::vector<MemoryUse>& uses) {
   const std::lock_guard lock(mutex_);
+  show_progress("");
   memory_ = uses;
   constexpr double kMiB = 1 << 20;
-  fmt::print("#\n");
+  print("#\n");
   for (size_t i = 0; i < uses.size(); ++i)
-    fmt::print("# Device memory of {}: {:.1f} MiB after init, {:.1f} MiB after the run\n",
-               i == 0 ? start_.library.path : start_.other->path,
-               static_cast<double>(uses[i].after_init_bytes) / kMiB,
-               static_cast<double>(uses[i].after_run_bytes) / kMiB);
+    print("# Device memory of {}: {:.1f} MiB after init, {:.1f} MiB after the run\n",
+          i == 0 ? start_.library.path : start_.other->path,
+          static_cast<double>(uses[i].after_init_bytes) / kMiB,
+          static_cast<double>(uses[i].after_run_bytes) / kMiB);
 }
 
 void Report::failure(const std::string& message) {
   const std::lock_guard lock(mutex_);
   if (std::exchange(is_closed_, true)) return;
+  show_progress("");
   failure_ = message;
   std::fflush(stdout);
   fmt::print(stderr, "niccolite perf: {}\n", message);
@@ -166,32 +181,32 @@ void Report::failure(const std::string& message) {
 
 int Report::finish() {
   const std::lock_guard lock(mutex_);
-  if (std::exchange(is_closed_, true)) return kExitFailed;
+  if (std::exchange(is_closed_, true)) return grammar::kExitFailed;
+  show_progress("");
   const Totals totals = totals_of(rows_);
-  fmt::print("# Out of bounds values : {} {}\n# Avg bus bandwidth    : {:g}\n#\n", totals.wrong,
-             options_.check_iterations == 0 ? "(not checked)"
-             : totals.wrong                 ? "FAILED"
-                                            : "OK",
-             totals.average_bus_bandwidth);
+  print("# Out of bounds values : {} {}\n# Avg bus bandwidth    : {:g}\n#\n", totals.wrong,
+        options_.check_iterations == 0 ? "(not checked)"
+        : totals.wrong                 ? "FAILED"
+                                       : "OK",
+        totals.average_bus_bandwidth);
   if (totals.other_wrong > 0)
-    fmt::print("# The library named by --vs got {} elements wrong; its times mean little\n#\n",
-               totals.other_wrong);
+    print("# The library named by --vs got {} elements wrong; its times mean little\n#\n",
+          totals.other_wrong);
   std::fflush(stdout);
   if (Status status = write(); !status.is_ok()) {
     fmt::print(stderr, "niccolite perf: {}\n", status.message());
-    return kExitFailed;
+    return grammar::kExitFailed;
   }
-  return totals.wrong ? kExitWrong : kExitFine;
+  return totals.wrong ? grammar::kExitWrong : grammar::kExitFine;
 }
 
 Status Report::write() const {
-  if (options_.json_path.empty()) return {};
-  return write_document({.options = options_,
-                         .command = command_,
-                         .start = start_,
-                         .rows = rows_,
-                         .memory = memory_,
-                         .failure = failure_});
+  return write_files({.options = options_,
+                      .command = command_,
+                      .start = start_,
+                      .rows = rows_,
+                      .memory = memory_,
+                      .failure = failure_});
 }
 
 }  // namespace niccolite::perf

@@ -1,6 +1,9 @@
-// Report: prints the table on standard output as rows arrive and keeps them for the JSON file.
+// Report: prints the table on standard output as rows arrive, and keeps them for the files. On a
+// terminal a line on standard error tells how far the run is.
 // Thread safety: any thread; finish() and failure() take the last word, whoever comes first.
 #pragma once
+
+#include <fmt/core.h>
 
 #include <memory>
 #include <mutex>
@@ -22,10 +25,10 @@ class Report : public Sink {
   void start(const Start& start) override;
   void row(const Row& row) override;
   void memory(const std::vector<MemoryUse>& uses) override;
-  /// Prints the failure on standard error and writes the JSON file with the rows so far and the
+  /// Prints the failure on standard error, and writes the files with the rows so far and the
   /// failure.
   void failure(const std::string& message) override;
-  /// Prints the closing lines and writes the JSON file; returns the exit status of the command.
+  /// Prints the closing lines and writes the files; returns the exit status of the command.
   int finish();
 
  private:
@@ -34,6 +37,13 @@ class Report : public Sink {
   void print_alone(const Row& row);
   void print_buffers(const Row& row);
   Status write() const;
+  /// Prints to standard output, unless a document goes there.
+  template <typename... Arguments>
+  void print(fmt::format_string<Arguments...> format, Arguments&&... arguments) const {
+    if (!options_.hides_table()) fmt::print(format, std::forward<Arguments>(arguments)...);
+  }
+  /// Replaces the line on the terminal that tells how far the run is. An empty text removes it.
+  void show_progress(const std::string& text);
 
   const Options options_;
   const std::vector<std::string> command_;
@@ -43,6 +53,8 @@ class Report : public Sink {
   std::vector<Row> rows_;
   std::vector<MemoryUse> memory_;
   std::string failure_;
+  const bool has_terminal_;  // on standard error
+  size_t expected_rows_ = 0;
 };
 
 }  // namespace niccolite::perf

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "base/host_memory.h"
-#include "cli/perf/exit_code.h"
+#include "cli/grammar/exit_code.h"
 #include "cli/perf/rank.h"
 #include "cli/perf/sweep.h"
 #include "cli/perf/watchdog.h"
@@ -151,7 +151,7 @@ class Process {
       if (!first_failure_.is_ok()) status = std::move(first_failure_);
     }
     sink_.failure(status.message());
-    std::_Exit(kExitFailed);
+    std::_Exit(grammar::kExitFailed);
   }
 
   gpu::Machine& machine_;

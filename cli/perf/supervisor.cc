@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "cli/perf/exit_code.h"
+#include "cli/grammar/exit_code.h"
 #include "cli/perf/row_json.h"
 
 namespace niccolite::perf {
@@ -157,7 +157,7 @@ void Supervisor::reap(Child& child) {
   const pid_t reaped = waitpid(child.pid, &state, WNOHANG);
   if (reaped == 0) return;
   child.is_running = false;
-  if (WIFEXITED(state) && WEXITSTATUS(state) == kExitFine) return;
+  if (WIFEXITED(state) && WEXITSTATUS(state) == grammar::kExitFine) return;
   fail();
   // An ordinary failure has its own message on the pipe; kills after the first failure are ours.
   if (is_killing_ || !death_.empty()) return;
@@ -167,7 +167,7 @@ void Supervisor::reap(Child& child) {
   if (WIFSIGNALED(state))
     death_ = fmt::format("{} was killed by signal {} ({})", child.who, WTERMSIG(state),
                          strsignal(WTERMSIG(state)));
-  else if (WIFEXITED(state) && WEXITSTATUS(state) != kExitFailed)
+  else if (WIFEXITED(state) && WEXITSTATUS(state) != grammar::kExitFailed)
     death_ = fmt::format("{} left with status {}{}", child.who, WEXITSTATUS(state), last);
 }
 

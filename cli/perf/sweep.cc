@@ -48,13 +48,23 @@ std::span<const Operation* const> operations_of(const Collective& collective,
 }
 
 /// The roots to measure; one, which nobody reads, where there is none.
-std::pair<int, int> roots_of(const Collective& collective, const Options& options) {
+std::pair<int, int> roots_of(const Collective& collective, const Options& options, int nranks) {
   if (!collective.is_rooted) return {0, 1};
-  if (options.root < 0) return {0, options.nranks()};
+  if (options.root < 0) return {0, nranks};
   return {options.root, options.root + 1};
 }
 
 }  // namespace
+
+size_t count_rows(const Options& options, int nranks) {
+  size_t rows = 0;
+  for (const Collective* collective : options.collectives) {
+    const auto [first_root, end_root] = roots_of(*collective, options, nranks);
+    rows += operations_of(*collective, options).size() * static_cast<size_t>(end_root - first_root);
+  }
+  return rows * options.types.size() * sizes_of(options).size() * options.extras.size() *
+         options.starts.size();
+}
 
 Status Sweep::run() {
   for (const Collective* collective : options_.collectives)
@@ -66,7 +76,7 @@ Status Sweep::run() {
 
 Status Sweep::measure(const Collective& collective) {
   bool is_warm = false;
-  const auto [first_root, end_root] = roots_of(collective, options_);
+  const auto [first_root, end_root] = roots_of(collective, options_, team_.nranks());
   for (const ElementType* type : options_.types)
     for (const Operation* operation : operations_of(collective, options_)) {
       TRY(worker_.set_operation(*type, *operation));

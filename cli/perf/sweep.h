@@ -11,6 +11,9 @@
 
 namespace niccolite::perf {
 
+/// The number of rows that a sweep of `nranks` ranks reports.
+size_t count_rows(const Options& options, int nranks);
+
 class Sweep {
  public:
   /// All arguments must outlive the sweep. `sink` is null but for the thread that reports.

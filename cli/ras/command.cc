@@ -20,18 +20,19 @@
 
 #include "base/fd.h"
 #include "base/parameters.h"
-#include "cli/perf/exit_code.h"
+#include "cli/grammar/exit_code.h"
+#include "cli/grammar/options.h"
 
 namespace niccolite::ras_command {
 namespace {
 
-using perf::kExitFine;
-using perf::kExitUsage;
+using grammar::kExitFine;
+using grammar::kExitUsage;
 
 constexpr const char* kFooter =
     R"(Every process with a communicator answers at NCCL_RAS_ADDR, for the whole job: one of them gets the question and asks the others. Jobs listen at
 localhost:28028, and are asked on a machine of theirs, unless they have another NCCL_RAS_ADDR: with 0.0.0.0:28028 others can ask, too. Where this
-command has NCCL_RAS_ADDR, it asks there. NVIDIA's client ncclras gets the same answers; the section "Standstills" is ours: for whom operations
+command has NCCL_RAS_ADDR, it asks there. NVIDIA's client ncclras gets the same answers (its -h HOST is --host here); the section "Standstills" is ours: for whom operations
 stand still, and why.
 
 Examples:
@@ -188,17 +189,20 @@ void use_address(std::string_view address, Options& options) {
 
 void add_options(CLI::App& app, Options& options) {
   use_address(parameters::ras_address(), options);
-  app.set_help_flag("--help", "Print this help");
-  app.add_option("-h,--host", options.host, "Machine to ask")->capture_default_str();
+  app.add_option("--host", options.host, "Machine to ask")
+      ->type_name("HOST")
+      ->capture_default_str();
   app.add_option("-p,--port", options.port, "Port to ask at")
       ->check(CLI::Range(1, 65535))
+      ->type_name("PORT")
       ->capture_default_str();
   app.add_option("-t,--timeout", options.timeout,
                  "Seconds to wait for processes that do not answer (default: 5 times the job's "
                  "NCCL_RAS_TIMEOUT_FACTOR)")
-      ->check(CLI::Range(1, 86400));
+      ->check(CLI::Range(1, 86400))
+      ->type_name(grammar::kSeconds);
   app.add_flag("-v,--verbose", options.is_verbose, "List the members of larger groups, too");
-  app.add_flag("--json", options.wants_json, "Print JSON, as ncclras -f json does");
+  grammar::add_flag(app, grammar::kJsonFlag, options.wants_json, ", as ncclras -f json does");
   app.add_flag("-m,--monitor", options.monitors,
                "Tell of processes that come and die, until Ctrl-C");
   app.footer(kFooter);

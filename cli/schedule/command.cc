@@ -1,6 +1,7 @@
 #include "cli/schedule/command.h"
 
 #include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
@@ -8,13 +9,16 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
-#include <fstream>
-#include <optional>
+#include <nlohmann/json.hpp>
 
 #include "algorithms/point_to_point.h"
 #include "algorithms/registry.h"
-#include "cli/perf/exit_code.h"
-#include "cli/schedule/machines.h"
+#include "cli/grammar/collective.h"
+#include "cli/grammar/exit_code.h"
+#include "cli/grammar/file.h"
+#include "cli/grammar/machines.h"
+#include "cli/grammar/names.h"
+#include "cli/grammar/options.h"
 #include "lowering/check.h"
 #include "lowering/draw.h"
 #include "schedule/check.h"
@@ -27,10 +31,10 @@
 namespace niccolite::schedule_command {
 namespace {
 
-using perf::kExitFailed;
-using perf::kExitFine;
-using perf::kExitUsage;
-using perf::kExitWrong;
+using grammar::kExitFailed;
+using grammar::kExitFine;
+using grammar::kExitUsage;
+using grammar::kExitWrong;
 using schedule::Collective;
 using schedule::Schedule;
 
@@ -56,28 +60,26 @@ int fail(const Status& status, int exit_code) {
   return exit_code;
 }
 
-std::optional<Collective> find_collective(const std::string& name) {
-  for (int i = 0; i < schedule::kCollectives; ++i)
-    if (const auto collective = static_cast<Collective>(i); name == name_of(collective))
-      return collective;
-  return std::nullopt;
-}
-
-std::string names_of_algorithms(Collective collective) {
-  std::string names;
+std::vector<std::string> names_of_algorithms(Collective collective) {
+  std::vector<std::string> names;
   for (const algorithms::Algorithm& algorithm : algorithms::all())
-    if (algorithm.collective == collective)
-      names += (names.empty() ? "" : ", ") + std::string(algorithm.name);
+    if (algorithm.collective == collective) names.emplace_back(algorithm.name);
   return names;
 }
 
-int list() {
+int list(bool wants_json) {
+  nlohmann::json all = nlohmann::json::object();
   for (int i = 0; i < schedule::kCollectives; ++i) {
     const auto collective = static_cast<Collective>(i);
-    fmt::print(
-        "{:<16}{}\n", name_of(collective),
-        collective == Collective::PointToPoint ? "of --messages" : names_of_algorithms(collective));
+    const std::vector<std::string> names = names_of_algorithms(collective);
+    all[name_of(collective)] = names;
+    if (!wants_json)
+      fmt::print("{:<16}{}\n", name_of(collective),
+                 collective == Collective::PointToPoint
+                     ? "of --messages"
+                     : fmt::format("{}", fmt::join(names, ", ")));
   }
+  if (wants_json) fmt::print("{}\n", all.dump(2));
   return kExitFine;
 }
 
@@ -108,14 +110,11 @@ Result<std::vector<algorithms::Envelope>> parse_messages(const std::string& text
 }
 
 Result<Schedule> build(const Options& options) {
-  const std::optional<Collective> collective = find_collective(options.collective);
-  if (!collective)
-    return Status::invalid_argument("\"{}\" is no collective; niccolite schedule --list names all",
-                                    options.collective);
+  const Collective collective = TRY(grammar::parse_collective("", options.collective));
   if (options.ranks > kMaxRanks)
     return Status::invalid_argument("--ranks: {} are too many to show; {} are the most",
                                     options.ranks, kMaxRanks);
-  if (*collective == Collective::PointToPoint) {
+  if (collective == Collective::PointToPoint) {
     if (options.messages.empty())
       return algorithms::point_to_point(options.ranks, everyone_to_everyone(options.ranks));
     const std::vector<algorithms::Envelope> messages = TRY(parse_messages(options.messages));
@@ -124,22 +123,22 @@ Result<Schedule> build(const Options& options) {
   if (!options.messages.empty())
     return Status::invalid_argument("--messages are for point_to_point, not {}",
                                     options.collective);
-  if (options.root != 0 && !has_root(*collective))
+  if (options.root != 0 && !has_root(collective))
     return Status::invalid_argument("--root: {} has none", options.collective);
   algorithms::Options built{.root = options.root, .window = options.depth};
   int ranks = options.ranks;
   if (!options.machines.empty()) {
-    built.machines = TRY(parse_machines(options.machines));
+    built.machines = TRY(grammar::parse_machines(options.machines));
     ranks = static_cast<int>(built.machines.size());
     if (ranks > kMaxRanks)
       return Status::invalid_argument("--machines: {} ranks are too many to show; {} are the most",
                                       ranks, kMaxRanks);
   }
-  for (const algorithms::Algorithm& algorithm : algorithms::of(*collective))
-    if (options.algorithm.empty() || options.algorithm == algorithm.name)
+  for (const algorithms::Algorithm& algorithm : algorithms::of(collective))
+    if (options.algorithm.empty() ||
+        grammar::letters_of(options.algorithm) == grammar::letters_of(algorithm.name))
       return algorithm.build(ranks, built);
-  return Status::invalid_argument("--algorithm: \"{}\" is none of {}", options.algorithm,
-                                  names_of_algorithms(*collective));
+  return grammar::unknown_name("--algorithm", options.algorithm, names_of_algorithms(collective));
 }
 
 /// "7 instructions per rank", "1 to 4 instructions per rank".
@@ -169,29 +168,102 @@ void print_traffic(const Schedule& schedule, const std::vector<int>& machines) {
 
 Status write_svg(const Schedule& schedule, const std::string& path) {
   const std::string picture = TRY(draw_svg(schedule));
-  std::ofstream file(path, std::ios::binary);
-  file << picture << std::flush;
-  if (!file) return Status::system_error("--svg: {} cannot be written", path);
-  return Status::ok();
+  return grammar::write_text(path, picture);
+}
+
+/// A block of a buffer, or null.
+nlohmann::json to_json(const std::optional<schedule::BlockReference>& block) {
+  if (!block) return nullptr;
+  return {{"buffer", name_of(block->buffer)}, {"block", block->block}};
+}
+
+nlohmann::json to_json(const Schedule& schedule, const schedule::Timeline& events,
+                       const std::vector<int>& machines) {
+  nlohmann::json instructions = nlohmann::json::array();
+  const auto peers = [&](const std::vector<int>& connections, int schedule::Connection::*end) {
+    std::vector<int> ranks;
+    for (const int each : connections)
+      ranks.push_back(schedule.connections[static_cast<size_t>(each)].*end);
+    return ranks;
+  };
+  for (const schedule::Event& event : events.events) {
+    const auto& [rank, channel, worker, number] = event.position;
+    const auto index = [](int value) { return static_cast<size_t>(value); };
+    const schedule::Instruction& instruction = schedule.ranks[index(rank)][index(channel)]
+                                                   .workers[index(worker)]
+                                                   .instructions[index(number)];
+    instructions.push_back(
+        {{"rank", rank},
+         {"channel", channel},
+         {"worker", worker},
+         {"step", event.step},
+         {"receive_from", peers(instruction.receive_from, &schedule::Connection::sender)},
+         {"source", to_json(instruction.source)},
+         {"reduce", instruction.reduce},
+         {"finish", instruction.finish},
+         {"target", to_json(instruction.target)},
+         {"send_to", peers(instruction.send_to, &schedule::Connection::receiver)}});
+  }
+  nlohmann::json result{{"format", "niccolite-schedule-1"},
+                        {"collective", name_of(schedule.collective)},
+                        {"algorithm", schedule.algorithm},
+                        {"ranks", schedule.nranks},
+                        {"root", has_root(schedule.collective) ? schedule.root : -1},
+                        {"blocks", schedule.nblocks},
+                        {"machines", machines},
+                        {"steps", events.steps},
+                        {"network_latencies", events.latencies},
+                        {"instructions", std::move(instructions)}};
+  if (machines.empty()) return result;
+  const schedule::Load load = load_of(schedule, machines);
+  result["load"] = {{"wire", load.wire}, {"rail", load.rail}, {"link", load.link}};
+  return result;
+}
+
+/// --check: exit status 1 and the reason if the schedule is wrong.
+int prove(const Schedule& schedule, const Options& options, const std::vector<int>& machines,
+          bool is_silent) {
+  if (const Status status = check(schedule, {.depth = options.depth}); !status.is_ok())
+    return fail(status, kExitWrong);
+  if (!is_silent)
+    fmt::print(
+        "proved right for any data and timing, in place too where that exists, with FIFOs of "
+        "{} slot{} or more\n",
+        options.depth, options.depth == 1 ? "" : "s");
+  if (!options.wants_lowered) return kExitFine;
+  constexpr int kMostAborted = 4;  // the proof of aborts grows with the square of the steps
+  const bool with_aborts = schedule.nranks <= kMostAborted;
+  if (const Status status = lowering::check_all(
+          schedule, {.depth = options.depth, .with_aborts = with_aborts, .machines = machines});
+      !status.is_ok())
+    return fail(status, kExitWrong);
+  if (!is_silent)
+    fmt::print("proved right lowered, too, whichever buffers are reached{}\n",
+               with_aborts ? ", and whenever a rank is aborted" : "");
+  return kExitFine;
 }
 
 }  // namespace
 
 void add_options(CLI::App& app, Options& options) {
+  using namespace grammar;
   app.footer(kFooter);
-  app.add_option("collective", options.collective, "all_reduce, broadcast, ...; see --list");
-  app.add_option("-a,--algorithm", options.algorithm, "Algorithm (default: the first listed)");
-  app.add_option("-n,--ranks", options.ranks, "Number of ranks")->capture_default_str();
-  app.add_option("-M,--machines", options.machines,
-                 "Machines and their ranks: 2x4, or 3,1 (default: all ranks are on one)");
-  app.add_option("-r,--root", options.root, "Root, of collectives that have one")
-      ->capture_default_str();
+  app.add_option("collective", options.collective, "all_reduce, broadcast, ...; see --list")
+      ->type_name(kCollective);
+  app.add_option("-a,--algorithm", options.algorithm, "Algorithm (default: the first listed)")
+      ->type_name("ALGORITHM");
+  add(app, kRanks, options.ranks, "-n")->capture_default_str();
+  add(app, kMachines, options.machines, "-M", " (default: all ranks are on one)");
+  add(app, kRoot, options.root, "-r")->capture_default_str();
   app.add_option("-m,--messages", options.messages,
-                 "SENDER:RECEIVER,... of point_to_point (default: everyone to everyone)");
+                 "Messages of point_to_point (default: everyone to everyone)")
+      ->type_name("SENDER:RECEIVER,...");
   app.add_option("-d,--depth", options.depth,
-                 "Slots of each FIFO, of which --check assumes no more and pat uses as many")
+                 "Slots of each FIFO: --check assumes no more, and pat uses as many")
+      ->type_name(kNumber)
       ->capture_default_str();
-  app.add_option("-o,--svg", options.svg_path, "Draw to this file instead of printing");
+  add(app, kSvgFile, options.svg_path, "-o", " instead of printing");
+  add_flag(app, kJsonFlag, options.wants_json, " instead of text");
   app.add_flag("-c,--check", options.wants_proof,
                "Prove that results are right and nothing deadlocks or races");
   app.add_flag(
@@ -201,47 +273,43 @@ void add_options(CLI::App& app, Options& options) {
 }
 
 int run(const Options& options) {
-  if (options.wants_list) return list();
+  if (options.wants_list) return list(options.wants_json);
   if (options.collective.empty())
     return fail(Status::invalid_argument("which collective? See niccolite schedule --help"),
                 kExitUsage);
+  if (options.wants_json && options.wants_lowered)
+    return fail(
+        Status::invalid_argument("--json has no form of --lowered steps; print them as text"),
+        kExitUsage);
   const Result<Schedule> built = build(options);
   if (!built.is_ok()) return fail(built.status(), kExitUsage);
   const Schedule& schedule = built.value();
 
   std::vector<int> machines;
-  if (!options.machines.empty()) machines = parse_machines(options.machines).take();  // as build()
+  if (!options.machines.empty())
+    machines = grammar::parse_machines(options.machines).take();  // build() has checked it
   if (options.wants_lowered) {
     const Result<lowering::AccessPlan> plan = lowering::lower(schedule, {.machines = machines});
     if (!plan.is_ok()) return fail(plan.status(), kExitWrong);
     fmt::print("{}\n", draw_text(plan.value()));
-  } else if (options.svg_path.empty()) {
+  }
+  if (!options.svg_path.empty()) {
+    if (const Status status = write_svg(schedule, options.svg_path); !status.is_ok())
+      return fail(status, kExitFailed);
+  } else if (!options.wants_json && !options.wants_lowered) {
     fmt::print("{}\n", draw_text(schedule));
-  } else if (const Status status = write_svg(schedule, options.svg_path); !status.is_ok()) {
-    return fail(status, kExitFailed);
   }
   const Result<schedule::Timeline> events = timeline(schedule);
   if (!events.is_ok()) return fail(events.status(), kExitWrong);
-  fmt::print("{} {}: {}; {}\n", options.collective, schedule.algorithm,
-             describe_cost(schedule, events.value()), describe_instructions(schedule));
-  if (!machines.empty()) print_traffic(schedule, machines);
-  if (!options.wants_proof) return kExitFine;
-  if (const Status status = check(schedule, {.depth = options.depth}); !status.is_ok())
-    return fail(status, kExitWrong);
-  fmt::print(
-      "proved right for any data and timing, in place too where that exists, with FIFOs of "
-      "{} slot{} or more\n",
-      options.depth, options.depth == 1 ? "" : "s");
-  if (!options.wants_lowered) return kExitFine;
-  constexpr int kMostAborted = 4;  // the proof of aborts grows with the square of the steps
-  const bool with_aborts = schedule.nranks <= kMostAborted;
-  if (const Status status = lowering::check_all(
-          schedule, {.depth = options.depth, .with_aborts = with_aborts, .machines = machines});
-      !status.is_ok())
-    return fail(status, kExitWrong);
-  fmt::print("proved right lowered, too, whichever buffers are reached{}\n",
-             with_aborts ? ", and whenever a rank is aborted" : "");
-  return kExitFine;
+  // Standard output has one document.
+  const bool is_silent = options.wants_json || options.svg_path == grammar::kStandardOutput;
+  if (options.wants_json) fmt::print("{}\n", to_json(schedule, events.value(), machines).dump(1));
+  if (!is_silent) {
+    fmt::print("{} {}: {}; {}\n", name_of(schedule.collective), schedule.algorithm,
+               describe_cost(schedule, events.value()), describe_instructions(schedule));
+    if (!machines.empty()) print_traffic(schedule, machines);
+  }
+  return options.wants_proof ? prove(schedule, options, machines, is_silent) : kExitFine;
 }
 
 }  // namespace niccolite::schedule_command

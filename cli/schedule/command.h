@@ -1,5 +1,5 @@
-// The subcommand `niccolite schedule`: prints, draws and proves what an algorithm makes every rank
-// do.
+// The subcommand `niccolite schedule`: prints, draws and proves the instructions that an algorithm
+// gives every rank.
 #pragma once
 
 #include <string>
@@ -23,6 +23,7 @@ struct Options {
   bool wants_proof = false;
   bool wants_lowered = false;
   bool wants_list = false;
+  bool wants_json = false;
 };
 
 /// Gives `app` (the subcommand) its flags.

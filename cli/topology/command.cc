@@ -6,15 +6,18 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <cstdio>
-#include <fstream>
+#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "base/interfaces.h"
 #include "base/parameters.h"
-#include "cli/perf/exit_code.h"
+#include "cli/grammar/exit_code.h"
+#include "cli/grammar/file.h"
+#include "cli/grammar/options.h"
 #include "gpu/machine.h"
 #include "topology/detect.h"
 #include "topology/draw.h"
+#include "topology/rings.h"
 #include "topology/xml.h"
 
 namespace niccolite::topology_command {
@@ -31,7 +34,7 @@ Examples:
 
 Exit status: 0 fine; 2 wrong usage, or a file that is none; 3 a file cannot be written.)";
 
-/// Of each of this machine's GPUs, as if it were a rank's.
+/// Describes this machine, with a rank for each of its GPUs.
 Result<topology::Description> describe_this_machine() {
   gpu::Machine* const machine = TRY(gpu::machine());
   const std::vector<Interface> present = TRY(list_interfaces());
@@ -57,17 +60,38 @@ Result<topology::Description> describe_this_machine() {
   return whole;
 }
 
-bool write(const std::string& path, const std::string& text) {
-  if (path == "-") {
-    fmt::print("{}", text);
-    return true;
+Status write_files(const Options& options, const topology::Graph& graph) {
+  if (!options.svg.empty()) TRY(grammar::write_text(options.svg, draw_svg(graph)));
+  if (!options.xml.empty()) TRY(grammar::write_text(options.xml, write_xml(graph.description())));
+  return {};
+}
+
+nlohmann::json to_json(const topology::Graph& graph) {
+  std::vector<int> leaves = graph.gpus();
+  leaves.insert(leaves.end(), graph.nets().begin(), graph.nets().end());
+  nlohmann::json devices = nlohmann::json::array(), distances = nlohmann::json::array();
+  for (const int leaf : leaves) {
+    const topology::Node& node = graph.nodes()[static_cast<size_t>(leaf)];
+    nlohmann::json device{{"name", node.name}, {"host", node.host}, {"numa", node.numa}};
+    device["kind"] = node.gpu != nullptr ? "gpu" : "net";
+    if (node.gpu != nullptr) {
+      device["device"] = node.gpu->device;
+      device["rank"] = node.gpu->rank;
+    } else {
+      device["mbit_per_s"] = node.net->speed;
+    }
+    devices.push_back(std::move(device));
+    nlohmann::json row = nlohmann::json::array();
+    for (const int to : leaves) {
+      const topology::Path& path = graph.path(leaf, to);
+      row.push_back({{"type", name_of(path.type)}, {"gbs", path.bandwidth}});
+    }
+    distances.push_back(std::move(row));
   }
-  std::ofstream file(path);
-  file << text;
-  file.close();
-  if (file) return true;
-  fmt::print(stderr, "niccolite topology: {} cannot be written\n", path);
-  return false;
+  return {{"format", "niccolite-topology-1"},
+          {"devices", std::move(devices)},
+          {"distances", std::move(distances)},
+          {"rings", rings(graph)}};
 }
 
 Result<topology::Graph> make_graph(const Options& options) {
@@ -79,11 +103,15 @@ Result<topology::Graph> make_graph(const Options& options) {
 }  // namespace
 
 void add_options(CLI::App& app, Options& options) {
-  app.add_option("--from", options.from, "A topology file in NCCL's form, instead of this machine");
-  app.add_option("--svg", options.svg,
-                 "Draw into this file (-: standard output) instead of printing");
+  using namespace grammar;
+  app.add_option("--from,--topology", options.from,
+                 "A topology file, as NCCL_TOPO_DUMP_FILE writes it, instead of this machine")
+      ->type_name(kFile);
+  add(app, kSvgFile, options.svg, "", " instead of printing");
   app.add_option("--xml", options.xml,
-                 "Write a topology file (-: standard output) instead of printing");
+                 "Write a topology file (-: standard output) instead of printing")
+      ->type_name(kFile);
+  add_flag(app, kJsonFlag, options.wants_json, " instead of text");
   app.footer(kFooter);
 }
 
@@ -91,13 +119,17 @@ int run(const Options& options) {
   Result<topology::Graph> graph = make_graph(options);
   if (!graph.is_ok()) {
     fmt::print(stderr, "niccolite topology: {}\n", graph.status().message());
-    return perf::kExitUsage;
+    return grammar::kExitUsage;
   }
-  bool is_written = true;
-  if (!options.svg.empty()) is_written &= write(options.svg, draw_svg(*graph));
-  if (!options.xml.empty()) is_written &= write(options.xml, write_xml(graph->description()));
-  if (options.svg.empty() && options.xml.empty()) fmt::print("{}", draw_text(*graph));
-  return is_written ? perf::kExitFine : perf::kExitFailed;
+  if (const Status status = write_files(options, *graph); !status.is_ok()) {
+    fmt::print(stderr, "niccolite topology: {}\n", status.message());
+    return grammar::kExitFailed;
+  }
+  if (options.wants_json)
+    fmt::print("{}\n", to_json(*graph).dump(1));
+  else if (options.svg.empty() && options.xml.empty())
+    fmt::print("{}", draw_text(*graph));
+  return grammar::kExitFine;
 }
 
 }  // namespace niccolite::topology_command

@@ -1,4 +1,4 @@
-// The subcommand `niccolite topology`: what a machine is made of, and how far its parts are apart.
+// The subcommand `niccolite topology`: the parts of a machine and the distances between them.
 #pragma once
 
 #include <string>
@@ -14,6 +14,7 @@ struct Options {
   std::string from;  // a topology file; empty: this machine
   std::string svg;   // files to write; "-": standard output
   std::string xml;
+  bool wants_json = false;
 };
 
 /// Gives `app` (the subcommand) its flags.

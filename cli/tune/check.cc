@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <tuple>
 
 #include "planner/choice/choice.h"
@@ -159,6 +160,27 @@ std::string describe(std::span<const CheckedPoint> points) {
   text += fmt::format("within 5 %: {} of {} points; worst {:.1f} %, {}\n", summary.right,
                       summary.points, 100 * summary.worst->loss(), place_of(summary.worst->work));
   return text;
+}
+
+nlohmann::json json_of(std::span<const CheckedPoint> points) {
+  nlohmann::json all = nlohmann::json::array();
+  const auto side = [](const Point& point) {
+    return nlohmann::json{{"variant", planner::describe(point.variant)},
+                          {"time_us", point.microseconds}};
+  };
+  for (const CheckedPoint& point : points)
+    all.push_back({{"collective", name_of(point.work.collective)},
+                   {"nranks", point.work.nranks},
+                   {"bytes", buffer_bytes(point.work)},
+                   {"chosen", side(point.chosen)},
+                   {"predicted_us", point.predicted},
+                   {"best", side(point.best)},
+                   {"loss", point.loss()}});
+  const Summary summary = summarise(points);
+  return {{"format", "niccolite-tune-check-1"},
+          {"points", std::move(all)},
+          {"right", summary.right},
+          {"median_error", summary.median_error}};
 }
 
 }  // namespace niccolite::tune

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <span>
 
@@ -66,5 +67,7 @@ Summary summarise(std::span<const CheckedPoint> points);
 std::string describe(std::span<const CheckedOwn> points);
 /// A table for people, and the summary in its last lines.
 std::string describe(std::span<const CheckedPoint> points);
+/// The table and its summary for programs, in the format "niccolite-tune-check-1".
+nlohmann::json json_of(std::span<const CheckedPoint> points);
 
 }  // namespace niccolite::tune

@@ -14,8 +14,12 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "cli/perf/exit_code.h"
-#include "cli/perf/json_file.h"
+#include "cli/grammar/collective.h"
+#include "cli/grammar/exit_code.h"
+#include "cli/grammar/file.h"
+#include "cli/grammar/names.h"
+#include "cli/grammar/numbers.h"
+#include "cli/grammar/options.h"
 #include "cli/perf/options.h"
 #include "cli/tune/calibrate.h"
 #include "cli/tune/check.h"
@@ -26,10 +30,10 @@
 namespace niccolite::tune {
 namespace {
 
-using perf::kExitFailed;
-using perf::kExitFine;
-using perf::kExitUsage;
-using perf::kExitWrong;
+using grammar::kExitFailed;
+using grammar::kExitFine;
+using grammar::kExitUsage;
+using grammar::kExitWrong;
 using planner::CostLine;
 
 // Larger than what decides; 2 GiB of every collective on GPUs take a minute more.
@@ -67,60 +71,25 @@ int fail(const Status& status, int exit_code) {
   return exit_code;
 }
 
-Result<std::vector<int>> parse_numbers(const char* flag, const std::string& list, int most) {
-  std::vector<int> numbers;
-  for (const std::string& text : perf::split_list(list)) {
-    int number = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-    if (error != std::errc() || end != text.data() + text.size() || number < 1 || number > most)
-      return Status::invalid_argument("{}: \"{}\" is no number from 1 to {}", flag, text, most);
-    numbers.push_back(number);
-  }
-  return numbers;
-}
-
-Result<std::vector<Collective>> parse_collectives(const std::string& list) {
-  std::vector<Collective> result;
-  for (const std::string& name : perf::split_list(list)) {
-    std::string known;
-    const size_t before = result.size();
-    for (int i = 0; i < schedule::kCollectives; ++i) {
-      const auto collective = static_cast<Collective>(i);
-      known += std::string(perf_name(collective)) + ", ";
-      if (name == "all" || name == perf_name(collective) || name == name_of(collective))
-        result.push_back(collective);
-    }
-    if (result.size() == before)
-      return Status::invalid_argument("--collectives: \"{}\" is none of {}all", name, known);
-  }
-  return result;
-}
-
 Result<std::vector<executor::Protocol>> parse_protocols(const std::string& list) {
   std::vector<executor::Protocol> result;
-  for (const std::string& name : perf::split_list(list)) {
+  for (const std::string& name : grammar::split_list(list)) {
     const size_t before = result.size();
     for (int id = 0; id < executor::kProtocols; ++id) {
       const auto protocol = static_cast<executor::Protocol>(id);
-      if (name == executor::name_of(protocol)) result.push_back(protocol);
+      if (grammar::letters_of(name) == grammar::letters_of(executor::name_of(protocol)))
+        result.push_back(protocol);
     }
     if (result.size() == before)
-      return Status::invalid_argument("--protocols: \"{}\" is none of LL, LL128, Simple", name);
+      return grammar::unknown_name("--protocols", name, {"LL", "LL128", "Simple"});
   }
   return result;
-}
-
-Result<size_t> parse_size(const char* flag, const std::string& text) {
-  Result<size_t> bytes = perf::parse_bytes(text);
-  if (!bytes.is_ok()) return std::move(bytes).status().with_context("{}", flag);
-  return bytes;
 }
 
 Result<std::vector<size_t>> parse_sizes(const Options& options, gpu::Kind machine) {
   perf::Options sizes;
   if (!options.sizes.empty()) {
-    for (const std::string& text : perf::split_list(options.sizes))
-      sizes.sizes.push_back(TRY(parse_size("--sizes", text)));
+    sizes.sizes = TRY(grammar::parse_sizes("--sizes", options.sizes));
     std::sort(sizes.sizes.begin(), sizes.sizes.end());
     return sizes.sizes;
   }
@@ -128,8 +97,8 @@ Result<std::vector<size_t>> parse_sizes(const Options& options, gpu::Kind machin
                            : machine == gpu::Kind::Cuda        ? kMostOnCuda
                            : options.path == DataPath::Network ? kMostOnVirtualBySockets
                                                                : kMostOnVirtual;
-  sizes.min_bytes = TRY(parse_size("--minbytes", options.min_bytes));
-  sizes.max_bytes = TRY(parse_size("--maxbytes", most));
+  sizes.min_bytes = TRY(grammar::parse_size("--minbytes", options.min_bytes));
+  sizes.max_bytes = TRY(grammar::parse_size("--maxbytes", most));
   sizes.step_factor = options.step_factor;
   if (!(options.step_factor > 1))
     return Status::invalid_argument("--stepfactor: {} does not grow", options.step_factor);
@@ -158,12 +127,12 @@ Result<std::vector<Job>> jobs_of(const Options& options, Measurements& measureme
                       ? std::min(gpus, kRanksOnVirtualBySockets)
                       : gpus;
   const std::string ranks = options.ranks.empty() ? std::to_string(all) : options.ranks;
-  request.ranks = TRY(parse_numbers("--ranks", ranks, gpus));
-  request.collectives = TRY(parse_collectives(options.collectives));
+  request.ranks = TRY(grammar::parse_numbers("--ranks", ranks, 1, gpus));
+  request.collectives = TRY(grammar::parse_collectives("--collectives", options.collectives));
   request.path = options.path;
   request.sizes = TRY(parse_sizes(options, machine->kind()));
   if (!options.channels.empty())
-    request.channels = TRY(parse_numbers("--channels", options.channels, 64));
+    request.channels = TRY(grammar::parse_numbers("--channels", options.channels, 1, 64));
   if (!options.protocols.empty()) request.protocols = TRY(parse_protocols(options.protocols));
   if (std::count(request.ranks.begin(), request.ranks.end(), 1) > 0)
     return Status::invalid_argument("--ranks: 1 rank has no choice of variants");
@@ -173,14 +142,6 @@ Result<std::vector<Job>> jobs_of(const Options& options, Measurements& measureme
   std::vector<Job> jobs = TRY(make_jobs(machine->kind(), request));
   if (jobs.empty()) return Status::invalid_argument("no variant is for any of these sizes");
   return jobs;
-}
-
-Status write_text(const std::string& path, const std::string& text) {
-  std::ofstream stream(path);
-  stream << text;
-  stream.close();
-  if (!stream) return Status::from_errno(errno, "cannot write " + path);
-  return {};
 }
 
 /// What is the matter with constants that were fitted to these measurements; empty where nothing
@@ -201,20 +162,24 @@ std::string complaint_about(const Measurements& measurements,
       error, coverage.fitted, coverage.measured, kFewestPoints);
 }
 
-void print_checks(const Measurements& measurements, std::span<const CheckedPoint> points,
-                  const Candidate& is_candidate) {
-  fmt::print("{}{}", describe(check_own(measurements, is_candidate)), describe(points));
+void print_checks(const Options& options, const Measurements& measurements,
+                  std::span<const CheckedPoint> points, const Candidate& is_candidate) {
+  if (options.wants_json)
+    fmt::print("{}\n", json_of(points).dump(1));
+  else
+    fmt::print("{}{}", describe(check_own(measurements, is_candidate)), describe(points));
   std::fflush(stdout);
   for (const std::string& failure : measurements.failures)
     fmt::print(stderr, "not measured: {}\n", failure);
 }
 
-int check_known(const Measurements& measurements, const planner::Tuning& tuning, bool is_derived) {
+int check_known(const Options& options, const Measurements& measurements,
+                const planner::Tuning& tuning) {
   const Candidate is_candidate = within_slots(measurements, tuning);
-  const Predictor predict = is_derived ? by_properties(measurements, tuning.properties)
-                                       : by_lines(measurements.machine, tuning.costs());
+  const Predictor predict = options.is_derived ? by_properties(measurements, tuning.properties)
+                                               : by_lines(measurements.machine, tuning.costs());
   const std::vector<CheckedPoint> points = check(measurements, predict, is_candidate);
-  print_checks(measurements, points, is_candidate);
+  print_checks(options, measurements, points, is_candidate);
   const Summary summary = summarise(points);
   return summary.right < summary.points ? kExitWrong : kExitFine;
 }
@@ -227,28 +192,36 @@ int make_constants(const Options& options, const Measurements& measurements) {
   const std::vector<CheckedPoint> points =
       check(measurements, by_lines(measurements.machine, lines), is_candidate);
   const std::string complaint = complaint_about(measurements, points);
-  print_checks(measurements, points, is_candidate);
+  print_checks(options, measurements, points, is_candidate);
   planner::Tuning tuning = tuning_from(measurements, known, lines);
   tuning.properties = fit_properties(measurements, known.properties, is_candidate);
   const Summary derived =
       summarise(check(measurements, by_properties(measurements, tuning.properties), is_candidate));
-  fmt::print("derived prices: median error {:.1f} %; within 5 %: {} of {} points\n",
-             100 * derived.median_error, derived.right, derived.points);
+  if (!options.wants_json)
+    fmt::print("derived prices: median error {:.1f} %; within 5 %: {} of {} points\n",
+               100 * derived.median_error, derived.right, derived.points);
   if (!complaint.empty()) {
     fmt::print(stderr, "niccolite tune: {}\n", complaint);
     return kExitWrong;
   }
   if (options.tuning_path.empty()) return kExitFine;
-  const Status status = write_text(options.tuning_path, text_of(tuning));
+  const Status status = grammar::write_text(options.tuning_path, text_of(tuning));
   return status.is_ok() ? kExitFine : fail(status, kExitFailed);
 }
 
 /// Of a file that the library takes: what it is for.
-int describe(const planner::Tuning& tuning) {
+int describe(const planner::Tuning& tuning, bool wants_json) {
   size_t missing = 0;
   for (const Algorithm& algorithm : algorithms::all())
     for (int p = 0; p < executor::kProtocols; ++p)
       missing += tuning.find(algorithm, static_cast<executor::Protocol>(p)) == nullptr ? 1 : 0;
+  if (wants_json) {
+    const nlohmann::json document{
+        {"file", tuning.origin}, {"class", name_of(tuning.machine)},  {"gpu", tuning.gpu},
+        {"about", tuning.about}, {"measured", tuning.costs().size()}, {"derived", missing}};
+    fmt::print("{}\n", document.dump(1));
+    return kExitFine;
+  }
   fmt::print("{}: class {}, {}, {} variants measured, {} derived from their schedules\n{}\n",
              tuning.origin, name_of(tuning.machine),
              tuning.gpu.empty() ? "any GPU" : "GPUs " + tuning.gpu + "*", tuning.costs().size(),
@@ -259,40 +232,44 @@ int describe(const planner::Tuning& tuning) {
 }  // namespace
 
 void add_options(CLI::App& app, Options& options) {
+  using namespace grammar;
   app.footer(kFooter);
   app.add_option("-r,--ranks", options.ranks,
-                 "Ranks, a GPU each; several counts comma-separated (default: every GPU; two "
-                 "virtual ones with --sockets)");
-  app.add_option("-c,--collectives", options.collectives, "Comma-separated, or all")
+                 "Numbers of ranks, a GPU each (default: every GPU; two virtual ones with "
+                 "--sockets)")
+      ->type_name(kNumberList);
+  app.add_option("-c,--collectives", options.collectives, "What to measure, or all")
+      ->type_name(kCollectiveList)
       ->capture_default_str();
-  app.add_option("-b,--minbytes", options.min_bytes, "First size")->capture_default_str();
-  app.add_option("-e,--maxbytes", options.max_bytes,
-                 "Last size (default 1G; on virtual 4M, or 64M with --sockets)");
-  app.add_option("-f,--stepfactor", options.step_factor, "From size to size")
-      ->capture_default_str();
-  app.add_option("--sizes", options.sizes, "These sizes instead, comma-separated");
+  add(app, kMinBytes, options.min_bytes, "-b")->capture_default_str();
+  add(app, kMaxBytes, options.max_bytes, "-e",
+      " (default 1G; on virtual 4M, or 64M with --sockets)");
+  add(app, kStepFactor, options.step_factor, "-f")->capture_default_str();
+  add(app, kSizes, options.sizes);
   app.add_option("--channels", options.channels,
-                 "Numbers of channels (default: the most that the library takes, half, a sixth)");
-  app.add_option("--protocols", options.protocols,
-                 "LL, LL128, Simple, comma-separated (default: all that the machine has)");
+                 "Numbers of channels (default: the most that the library takes, half, a sixth)")
+      ->type_name(kNumberList);
+  app.add_option("--protocols", options.protocols, "Protocols (default: all that the machine has)")
+      ->type_name("LL,LL128,Simple");
   const auto add_path = [&](const char* flag, DataPath path, const char* about) {
     return app.add_flag_callback(
         flag, [&options, path] { options.path = path; }, about);
   };
   add_path("--slots", DataPath::Slots,
-           "Measure what ranks of several processes do: no data from user's buffer to user's "
-           "buffer");
+           "Measure ranks of several processes: no data from user's buffer to user's buffer");
   add_path("--sockets", DataPath::Network,
-           "Measure what the network does between machines: all data go through it, within this "
-           "one")
+           "Measure the network between machines: all data go through it, within this one")
       ->excludes("--slots");
   add_path("--host-memory", DataPath::HostMemory,
-           "Measure what host memory does between GPUs that have no peer access")
+           "Measure host memory between GPUs that have no peer access")
       ->excludes("--slots")
       ->excludes("--sockets");
-  app.add_option("--limit", options.limit_seconds, "Begin no further run after this many seconds");
-  app.add_option("--lib", options.library, "The library to measure");
-  app.add_option("--from", options.from, "Measure nothing: read what -J wrote; may be repeated");
+  app.add_option("--limit", options.limit_seconds, "Begin no further run after this time")
+      ->type_name(kSeconds);
+  add(app, kLibrary, options.library);
+  app.add_option("--from", options.from,
+                 "Measure nothing: read a file that --output has written; may be repeated")
+      ->type_name(kFile);
   // A function: of a flag without a file CLI11 neither sets a variable nor calls each().
   app.add_option_function<std::string>(
          "--check",
@@ -302,12 +279,15 @@ void add_options(CLI::App& app, Options& options) {
          },
          "Check the constants in force, or those of this file, instead of new ones; a file alone, "
          "without --from, is only read")
-      ->expected(0, 1);
+      ->expected(0, 1)
+      ->type_name(kFile);
   app.add_flag("--derived", options.is_derived,
                "With --check: prices derived from schedules, as if no algorithm had been measured");
-  app.add_option("-J,--output_file", options.json_path, "Write the measurements to this file");
+  add(app, kOutputFile, options.json_path, "-J,--output_file", ": the measurements");
   app.add_option("--tuning", options.tuning_path,
-                 "Write the constants to this file, for NICCOLITE_TUNING");
+                 "Write the constants into this file, for NICCOLITE_TUNING")
+      ->type_name(kFile);
+  add_flag(app, kJsonFlag, options.wants_json, ": the checked points, instead of text");
 }
 
 int run(const Options& options) {
@@ -317,14 +297,14 @@ int run(const Options& options) {
                 kExitUsage);
   for (const std::string& path : {options.json_path, options.tuning_path})
     if (!path.empty())
-      if (const Status status = perf::check_writable(path); !status.is_ok())
+      if (const Status status = grammar::check_writable(path); !status.is_ok())
         return fail(status, kExitFailed);
   std::optional<planner::Tuning> file;
   if (!options.checked_path.empty()) {
     Result<planner::Tuning> read_file = read_tuning(options.checked_path);
     if (!read_file.is_ok()) return fail(read_file.status(), kExitUsage);
     file = std::move(read_file).take();
-    if (options.from.empty()) return describe(*file);
+    if (options.from.empty()) return describe(*file, options.wants_json);
   }
   if (options.from.empty()) {
     Result<std::vector<Job>> jobs = jobs_of(options, measurements);
@@ -342,17 +322,17 @@ int run(const Options& options) {
     return fail(Status::invalid_usage("there are no measurements in these files"), kExitUsage);
 
   if (!options.json_path.empty())
-    if (const Status status = perf::write_json(options.json_path, to_json(measurements));
+    if (const Status status = grammar::write_json(options.json_path, to_json(measurements));
         !status.is_ok())
       return fail(status, kExitFailed);
   if (!options.only_checks) return make_constants(options, measurements);
-  if (!file) return check_known(measurements, tuning_in_force(measurements), options.is_derived);
+  if (!file) return check_known(options, measurements, tuning_in_force(measurements));
   if (file->machine != measurements.machine_class())
     return fail(Status::invalid_usage("{} is for class {}, the measurements are of {}",
                                       options.checked_path, name_of(file->machine),
                                       name_of(measurements.machine_class())),
                 kExitUsage);
-  return check_known(measurements, *file, options.is_derived);
+  return check_known(options, measurements, *file);
 }
 
 }  // namespace niccolite::tune

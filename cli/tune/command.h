@@ -25,6 +25,7 @@ struct Options {
   std::vector<std::string> from;
   bool only_checks = false;
   bool is_derived = false;
+  bool wants_json = false;
   std::string checked_path;  // empty: the constants in force
   DataPath path = DataPath::Best;
   double limit_seconds = 0;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "cli/grammar/collective.h"
 #include "cli/perf/launch.h"
 #include "planner/choice/choice.h"
 
@@ -102,17 +103,6 @@ std::string joined(const std::vector<std::string>& parts, char separator) {
 
 }  // namespace
 
-const char* perf_name(Collective collective) {
-  switch (collective) {
-    case Collective::AllToAll:
-      return "alltoall";
-    case Collective::PointToPoint:
-      return "sendrecv";
-    default:
-      return name_of(collective);
-  }
-}
-
 std::map<std::string, std::string> Job::environment() const {
   std::vector<std::string> groups;
   for (const auto& [collective, algorithm] : variants)
@@ -141,7 +131,7 @@ std::map<std::string, std::string> Job::environment() const {
 
 std::vector<std::string> Job::arguments(const std::string& json_path) const {
   std::vector<std::string> names, texts;
-  for (const auto& variant : variants) names.emplace_back(perf_name(variant.first));
+  for (const auto& variant : variants) names.emplace_back(grammar::collective_name(variant.first));
   for (const size_t bytes : sizes) texts.push_back(std::to_string(bytes));
   return {"perf",
           joined(names, ','),

@@ -44,7 +44,4 @@ struct Job {
 /// In the order in which they tell most.
 Result<std::vector<Job>> make_jobs(gpu::Kind machine, const Request& request);
 
-/// The name that `niccolite perf` has for it.
-const char* perf_name(Collective collective);
-
 }  // namespace niccolite::tune

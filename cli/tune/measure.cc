@@ -19,8 +19,9 @@
 #include <set>
 
 #include "base/fd.h"
-#include "cli/perf/exit_code.h"
-#include "cli/perf/json_file.h"
+#include "cli/grammar/collective.h"
+#include "cli/grammar/exit_code.h"
+#include "cli/grammar/file.h"
 #include "planner/choice/choice.h"
 
 extern char** environ;
@@ -76,8 +77,8 @@ std::vector<std::string> environment_with(const std::map<std::string, std::strin
 
 /// What the end of a process says, with what it wrote to `log`.
 Status outcome_of(int state, const std::string& log) {
-  if (WIFEXITED(state) && WEXITSTATUS(state) == perf::kExitFine) return {};
-  const bool is_usage = WIFEXITED(state) && WEXITSTATUS(state) == perf::kExitUsage;
+  if (WIFEXITED(state) && WEXITSTATUS(state) == grammar::kExitFine) return {};
+  const bool is_usage = WIFEXITED(state) && WEXITSTATUS(state) == grammar::kExitUsage;
   std::ifstream errors(log);
   std::string text, line;
   while (std::getline(errors, line))
@@ -102,11 +103,11 @@ Status run_process(std::vector<std::string> arguments, std::vector<std::string> 
   if (pid == 0) {
     // Only async-signal-safe calls from here to exec: other threads may have held locks.
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) _exit(perf::kExitFailed);  // it died before the line above
+    if (getppid() != parent) _exit(grammar::kExitFailed);  // it died before the line above
     dup2(nowhere.get(), STDOUT_FILENO);
     dup2(output.get(), STDERR_FILENO);
     execve(argument_pointers[0], argument_pointers.data(), variable_pointers.data());
-    _exit(perf::kExitFailed);
+    _exit(grammar::kExitFailed);
   }
   const Fd process(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
   pollfd ended = {.fd = process.get(), .events = POLLIN, .revents = 0};
@@ -161,7 +162,8 @@ Found collect(const Job& job, const std::string& path, Measurements& measurement
   for (const auto& [collective, algorithm] : job.variants) {
     size_t rows = 0;
     for (const json& row : document.at("rows")) {
-      if (row.at("collective") != perf_name(collective) || row.at("out_of_place").is_null())
+      if (row.at("collective") != grammar::collective_name(collective) ||
+          row.at("out_of_place").is_null())
         continue;
       ++rows;
       const size_t bytes = row.at("count").get<size_t>() * kElementBytes;
@@ -217,7 +219,7 @@ Status measure(std::vector<Job> jobs, const Run& run, Measurements& measurements
       return std::move(status).with_context("{}", job.describe());
     fmt::print(stderr, "[{:3}/{}] {}: {} points, {:.1f} s\n", done, done + queue.size(),
                job.describe(), found.points, seconds_since(began));
-    if (!run.json_path.empty()) TRY(perf::write_json(run.json_path, to_json(measurements)));
+    if (!run.json_path.empty()) TRY(grammar::write_json(run.json_path, to_json(measurements)));
     if (status.is_ok()) continue;
     // perf goes through the collectives in turn: the first unfinished one is where it ended.
     std::erase_if(job.variants,

@@ -22,25 +22,28 @@
 #include <fstream>
 #include <functional>
 #include <iterator>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "base/fd.h"
 #include "base/status.h"
-#include "cli/perf/exit_code.h"
+#include "cli/grammar/exit_code.h"
+#include "cli/grammar/names.h"
+#include "cli/grammar/options.h"
 #include "cli/perf/library.h"
 #include "cli/which/protocol.h"
 
 namespace niccolite::which {
 namespace {
 
-using perf::kExitFailed;
-using perf::kExitFine;
-using perf::kExitUsage;
-using perf::kExitWrong;
+using grammar::kExitFailed;
+using grammar::kExitFine;
+using grammar::kExitUsage;
+using grammar::kExitWrong;
 using Clock = std::chrono::steady_clock;
 
 constexpr const char* kFooter =
-    R"(Usage: niccolite which [--wait SECONDS] -- PROGRAM [ARGUMENTS]
+    R"(Usage: niccolite which [--wait SECONDS] [--json] -- PROGRAM [ARGUMENTS]
 
 Starts the program, and ends it when it opens a libnccl: what it prints and does until then, it does. The answer is
 the dynamic linker's own, so that LD_PRELOAD, LD_LIBRARY_PATH, RPATH, RUNPATH, dlopen and child processes count. A library that
@@ -113,8 +116,9 @@ Result<std::string> find_spy() {
 /// The program in a process group of its own, all of which is killed in the end.
 class Program {
  public:
+  /// `is_silent`: its standard output goes to standard error.
   static Result<Program> start(std::vector<std::string>& arguments, const Fifo& fifo,
-                               const std::string& spy) {
+                               const std::string& spy, bool is_silent) {
     std::vector<char*> pointers;
     for (std::string& argument : arguments) pointers.push_back(argument.data());
     pointers.push_back(nullptr);
@@ -132,6 +136,7 @@ class Program {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
       setenv("LD_AUDIT", audit.c_str(), 1);
       setenv(kReport, fifo.path().c_str(), 1);
+      if (is_silent) dup2(STDERR_FILENO, STDOUT_FILENO);
       execvp(pointers[0], pointers.data());
       const int reason = errno;
       [[maybe_unused]] const ssize_t written = write(write_end.get(), &reason, sizeof reason);
@@ -174,19 +179,20 @@ struct Outcome {
   std::string why;      // none
 };
 
-Result<Outcome> follow(std::vector<std::string>& arguments, double seconds) {
+Result<Outcome> follow(std::vector<std::string>& arguments, const Options& options) {
   const std::string spy = TRY(find_spy());
   const Fifo fifo = TRY(Fifo::create());
-  const Program program = TRY(Program::start(arguments, fifo, spy));
+  const Program program = TRY(Program::start(arguments, fifo, spy, options.wants_json));
   // Without pidfd_open (before Linux 5.3) its end is seen at the next look.
   const Fd process(static_cast<int>(syscall(SYS_pidfd_open, program.pid(), 0)));
   constexpr int kLookMilliseconds = 100;
-  const auto end = Clock::now() + std::chrono::duration<double>(seconds);
+  const auto end = Clock::now() + std::chrono::duration<double>(options.wait_seconds);
   while (true) {
     const std::optional<std::string> ending = program.ending();  // before the last line is read
     if (std::optional<std::string> line = fifo.line()) return Outcome{*line, ""};
     if (ending) return Outcome{"", *ending};
-    if (Clock::now() > end) return Outcome{"", fmt::format("did not in {} s (--wait)", seconds)};
+    if (Clock::now() > end)
+      return Outcome{"", fmt::format("did not in {} s (--wait)", options.wait_seconds)};
     pollfd polled[] = {{fifo.fd(), POLLIN, 0}, {process.get(), POLLIN, 0}};
     poll(polled, 2, kLookMilliseconds);
   }
@@ -215,6 +221,22 @@ std::string describe(const std::string& path, Maker maker) {
   return fmt::format("{}, version {}", whose, library.value().version_text());
 }
 
+int print_json(const std::vector<std::string>& program, const Outcome& outcome) {
+  nlohmann::json document{{"program", program}, {"library", nullptr}};
+  if (outcome.library.empty()) {
+    document["why"] = outcome.why;
+  } else {
+    constexpr const char* kMakers[] = {"niccolite", "nvidia", "unknown"};
+    const Result<perf::Library> library = perf::Library::open(outcome.library);
+    document["library"] = outcome.library;
+    document["maker"] = kMakers[static_cast<size_t>(maker_of(outcome.library))];
+    document["version"] =
+        library.is_ok() ? nlohmann::json(library.value().version_text()) : nlohmann::json();
+  }
+  fmt::print("{}\n", document.dump(1));
+  return outcome.library.empty() ? kExitWrong : kExitFine;
+}
+
 std::string quoted(const std::vector<std::string>& arguments) {
   std::string text;
   for (const std::string& argument : arguments) {
@@ -232,19 +254,29 @@ std::string quoted(const std::vector<std::string>& arguments) {
 void add_options(CLI::App& app, Options& options) {
   app.footer(kFooter);
   app.prefix_command();
-  app.add_option("--wait", options.wait_seconds, "Give up after this many seconds")
+  app.add_option("--wait", options.wait_seconds, "Give up after this time")
+      ->type_name(grammar::kSeconds)
       ->capture_default_str();
+  grammar::add_flag(app, grammar::kJsonFlag, options.wants_json, " instead of text");
 }
 
 int run(const Options& options, std::vector<std::string> program) {
   if (program.empty())
     return fail(Status::invalid_argument("which program? See niccolite which --help"), kExitUsage);
+  if (program[0].starts_with("-")) {
+    const std::string meant = grammar::nearest(program[0], {"--wait", "--json", "--help"});
+    return fail(Status::invalid_argument(
+                    "there is no option {}{}; a program of that name stands behind --", program[0],
+                    meant.empty() ? "" : fmt::format("; did you mean {}?", meant)),
+                kExitUsage);
+  }
   if (!(options.wait_seconds > 0))
     return fail(Status::invalid_argument("--wait: {} is no time", options.wait_seconds),
                 kExitUsage);
-  const Result<Outcome> outcome = follow(program, options.wait_seconds);
+  const Result<Outcome> outcome = follow(program, options);
   if (!outcome.is_ok()) return fail(outcome.status(), kExitFailed);
   const std::string& library = outcome.value().library;
+  if (options.wants_json) return print_json(program, outcome.value());
   if (library.empty()) {
     fmt::print("{} loaded no {}: it {}\n", program[0], kName, outcome.value().why);
     return kExitWrong;

@@ -13,6 +13,7 @@ namespace niccolite::which {
 /// What the flags say; must live as long as the app parses.
 struct Options {
   double wait_seconds = 60;
+  bool wants_json = false;
 };
 
 /// Gives `app` (the subcommand) its flags. What follows them is the program and its arguments.

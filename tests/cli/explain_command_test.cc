@@ -153,7 +153,7 @@ TEST(ExplainCommand, SaysWhatIsWrong) {
         Case{{"all_dance", "-g", "2", "-m", "cuda"}, "\"all_dance\" is none of all_reduce"},
         Case{{"all_reduce", "-g", "2", "-m", "tpu"}, "--machine: \"tpu\" is none of cuda"},
         Case{{"all_reduce", "-g", "1", "-m", "cuda"}, "of 1 rank there is nothing to choose"},
-        Case{{"all_reduce", "-g", "2", "-m", "cuda", "-d", "quad"}, "\"quad\" is no type"},
+        Case{{"all_reduce", "-g", "2", "-m", "cuda", "-d", "quad"}, "\"quad\" is none of int8"},
         Case{{"all_gather", "-g", "4", "-m", "cuda", "-b", "8"}, "8 are less than an element"},
         Case{{"all_reduce", "-g", "2", "-m", "cuda", "-b", "much"}, "much"}}) {
     const Outcome outcome = explain(c.flags);

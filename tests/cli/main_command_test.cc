@@ -5,6 +5,7 @@
 
 #include <array>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -12,7 +13,6 @@
 
 #include "base/address.h"
 #include "base/socket.h"
-#include "cli/nearest.h"
 #include "tests/cli/command.h"
 
 namespace niccolite {
@@ -94,17 +94,79 @@ TEST(Command, RasAsksWhereTheEnvironmentSays) {
   EXPECT_EQ(outcome.output, "mine\n");
 }
 
-TEST(Nearest, TakesTheFewestChanges) {
-  const std::vector<std::string> names = {"perf", "schedule", "tune", "version", "which"};
+TEST(Command, NamesTheOptionThatWasMeant) {
   struct Case {
-    const char* word;
-    const char* meant;
+    std::vector<std::string> words;
+    const char* message;
   };
-  for (const Case& c : {Case{"pref", "perf"}, Case{"shedule", "schedule"}, Case{"tuned", "tune"},
-                        Case{"wich", "which"}, Case{"versoin", "version"}, Case{"perf", "perf"},
-                        Case{"help", ""}, Case{"", ""}, Case{"x", ""}})
-    EXPECT_EQ(nearest(c.word, names), c.meant) << c.word;
-  EXPECT_EQ(nearest("perf", {}), "");
+  for (const Case& c :
+       {Case{{"perf", "--itres", "5"},
+             "niccolite perf: there is no option --itres; did you mean --iters?"},
+        Case{{"topology", "--form", "x"}, "there is no option --form; did you mean --from?"},
+        Case{{"perf", "a", "b"}, "\"b\" is one word too many"},
+        Case{{"schedule", "all_reduce", "-a", "rnig"}, "did you mean ring?"},
+        Case{{"which", "--wiat", "3", "--", "ls"},
+             "there is no option --wiat; did you mean --wait?"},
+        Case{{"--josn"}, "niccolite: there is no option --josn"}}) {
+    std::vector<std::string> words = {NICCOLITE_COMMAND};
+    words.insert(words.end(), c.words.begin(), c.words.end());
+    const Outcome outcome = testing::run_command(words, {{"NICCOLITE_DEVICES", "virtual:2"}});
+    EXPECT_EQ(outcome.status, 2) << c.message;
+    EXPECT_THAT(outcome.errors, HasSubstr(c.message));
+  }
+}
+
+TEST(Command, HelpsAndPrintsJsonEverywhere) {
+  for (const char* subcommand : {"perf", "schedule", "explain", "tune", "inspect", "trace", "ras",
+                                 "topology", "which", "version"}) {
+    const Outcome outcome = testing::run_command({NICCOLITE_COMMAND, subcommand, "-h"}, {});
+    EXPECT_EQ(outcome.status, 0) << subcommand;
+    EXPECT_THAT(outcome.output, AllOf(HasSubstr("-h,--help"), HasSubstr("--json"))) << subcommand;
+  }
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"schedule", "ncclAllReduce", "--json"},
+        {"schedule", "--list", "--json"},
+        {"explain", "All-Reduce", "--json"},
+        {"topology", "--json"},
+        {"version", "--json"},
+        {"which", "--json", "--", "ls", "/"}}) {
+    std::vector<std::string> command = {NICCOLITE_COMMAND};
+    command.insert(command.end(), words.begin(), words.end());
+    const Outcome outcome = testing::run_command(command, {{"NICCOLITE_DEVICES", "virtual:4"}});
+    EXPECT_TRUE(nlohmann::json::accept(outcome.output)) << words[0] << ": " << outcome.output;
+  }
+}
+
+TEST(Command, WithoutWordsHelps) {
+  const Outcome outcome = testing::run_command({NICCOLITE_COMMAND}, {});
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_THAT(outcome.errors, AllOf(HasSubstr("Subcommands:"), HasSubstr("Exit status:")));
+}
+
+// A shell runs the script and prints the words that it offers behind each command line.
+TEST(Command, CompletesInBash) {
+  struct Case {
+    const char* words;
+    const char* offer;
+  };
+  for (const Case& c :
+       {Case{"niccolite sche", "schedule"}, Case{"niccolite perf all_g", "all_gather"},
+        Case{"niccolite perf --datatype bf", "bfloat16"},
+        Case{"niccolite explain all_reduce --mach", "--machine --machines"},
+        Case{"niccolite tune --protocols LL1", "LL128"}}) {
+    const std::string script = std::string("source <(") + NICCOLITE_COMMAND +
+                               " --completion bash); COMP_WORDS=(" + c.words +
+                               "); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _niccolite; echo "
+                               "\"${COMPREPLY[@]}\"";
+    const Outcome outcome = testing::run_command({"bash", "-c", script}, {});
+    EXPECT_EQ(outcome.output, std::string(c.offer) + "\n") << c.words << outcome.errors;
+  }
+  for (const char* shell : {"zsh", "fish"}) {
+    const Outcome outcome = testing::run_command({NICCOLITE_COMMAND, "--completion", shell}, {});
+    EXPECT_EQ(outcome.status, 0);
+    EXPECT_THAT(outcome.output, AllOf(HasSubstr("schedule"), HasSubstr("warmup_iters")));
+  }
+  EXPECT_EQ(testing::run_command({NICCOLITE_COMMAND, "--completion", "sh"}, {}).status, 2);
 }
 
 }  // namespace

@@ -20,28 +20,6 @@ Result<Options> parse(const std::string& flags) {
   return finish(raw);
 }
 
-TEST(Bytes, AreReadWithPowersOf1024) {
-  struct Case {
-    const char* text;
-    size_t bytes;
-  };
-  for (const Case& c :
-       {Case{"8", 8}, Case{"0", 0}, Case{"4K", 4096}, Case{"4k", 4096}, Case{"1.5M", 3 << 19},
-        Case{"64MiB", 64 << 20}, Case{"2G", size_t{2} << 30}, Case{"1GB", 1 << 30}}) {
-    SCOPED_TRACE(c.text);
-    const Result<size_t> bytes = parse_bytes(c.text);
-    ASSERT_TRUE(bytes.is_ok()) << bytes.status().message();
-    EXPECT_EQ(bytes.value(), c.bytes);
-  }
-}
-
-TEST(Bytes, ThatMakeNoSenseAreRefused) {
-  for (const char* text : {"", "K", "8X", "-1", "4KK", "nan", "inf", "1e300", "12 K"}) {
-    SCOPED_TRACE(text);
-    EXPECT_FALSE(parse_bytes(text).is_ok());
-  }
-}
-
 TEST(Options, WithoutFlagsUseEveryGpuFrom8BytesTo64MiB) {
   const Result<Options> options = parse("");
   ASSERT_TRUE(options.is_ok()) << options.status().message();
@@ -89,6 +67,24 @@ TEST(Options, CountRanksOverProcessesThreadsAndGpus) {
   EXPECT_EQ(parse("-t 4").value().nranks(), 4);
 }
 
+TEST(Options, NameRanksAndMachinesAsOtherSubcommandsDo) {
+  const Options ranks = parse("--ranks 4").value();
+  EXPECT_EQ(ranks.threads, 4);
+  EXPECT_EQ(ranks.nranks(), 4);
+  EXPECT_EQ(parse("--ranks 4 --processes 2").value().threads, 2);
+  const Options machines = parse("--machines 2x3").value();
+  EXPECT_EQ(machines.processes, 2);
+  EXPECT_EQ(machines.nranks(), 6);
+  EXPECT_TRUE(machines.apart);
+}
+
+TEST(Options, NameTheLimitOfPlots) {
+  EXPECT_EQ(parse("--peak 392").value().limit_gbs, 392);
+  const Options named = parse("--peak copy=39.5").value();
+  EXPECT_EQ(named.limit_name, "copy");
+  EXPECT_EQ(named.limit_gbs, 39.5);
+}
+
 TEST(Options, SelectTypesAndOperations) {
   const Result<Options> all = parse("-d all -o all");
   ASSERT_TRUE(all.is_ok());
@@ -103,7 +99,7 @@ TEST(Options, SelectTypesAndOperations) {
 }
 
 TEST(Options, SelectCollectivesInEverySpelling) {
-  const Result<Options> some = parse("reduce-scatter,all_to_all,allgather,sendrecv -r -1");
+  const Result<Options> some = parse("reduce-scatter,ncclAlltoAll,AllGather,point_to_point -r -1");
   ASSERT_TRUE(some.is_ok()) << some.status().message();
   std::vector<std::string> names;
   for (const Collective* each : some.value().collectives) names.emplace_back(each->name);
@@ -178,6 +174,12 @@ TEST(Options, ThatCannotBeAreRefusedByName) {
   for (const Case& c : {Case{"-b 4K -e 1K", "--minbytes 4096"},
                         Case{"-f 1", "--stepfactor"},
                         Case{"-d long", "\"long\""},
+                        Case{"-d flaot", "did you mean float?"},
+                        Case{"all_gahter", "did you mean all_gather?"},
+                        Case{"--ranks 3 --processes 2", "--ranks: 3 ranks cannot be shared"},
+                        Case{"--machines 3,1", "write 2x3"},
+                        Case{"--machines two", "--machines: \"two\""},
+                        Case{"--peak fast", "--peak: \"fast\""},
                         Case{"-o mean", "\"mean\""},
                         Case{"-n 0", "--iters"},
                         Case{"-a 7", "--average"},

@@ -398,14 +398,11 @@ TEST(PerfCommand, TriesTheFileBeforeItMeasures) {
   }
 }
 
-TEST(PerfCommand, ListsTheCollectivesWhenNoneIsNamed) {
-  const Outcome bare = testing::run_command({NICCOLITE_COMMAND, "perf"}, {});
-  EXPECT_EQ(bare.status, 2);
-  for (const Outcome& outcome : {bare, perf({"--help"})})
-    for (const char* name :
-         {"all_reduce ", "all_gather ", "reduce_scatter ", "broadcast ", "reduce ", "alltoall ",
-          "gather ", "scatter ", "sendrecv ", "hypercube ", "all "})
-      EXPECT_THAT(outcome.output, HasSubstr(std::string("\n  ") + name));
+TEST(PerfCommand, HelpListsTheCollectives) {
+  const Outcome outcome = perf({"--help"});
+  for (const char* name : {"all_reduce ", "all_gather ", "reduce_scatter ", "broadcast ", "reduce ",
+                           "alltoall ", "gather ", "scatter ", "sendrecv ", "hypercube ", "all "})
+    EXPECT_THAT(outcome.output, HasSubstr(std::string("\n  ") + name));
 }
 
 TEST(PerfCommand, ExplainsItself) {
@@ -423,6 +420,50 @@ TEST(VersionCommand, PrintsTheVersionOfTheLibrary) {
   EXPECT_THAT(outcome.output, AllOf(HasSubstr("niccolite 2."), HasSubstr("2.28.4")));
   EXPECT_EQ(
       testing::run_command({NICCOLITE_COMMAND, "version", "--lib", "/nonexistent"}, {}).status, 3);
+}
+
+std::string contents_of(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+TEST(PerfCommand, WritesAPageAPictureAndLines) {
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / ("perf_files_" + std::to_string(getpid()));
+  std::filesystem::create_directory(folder);
+  const Outcome outcome =
+      perf({"--ranks", "2", "--sizes", "8,1K,1M", "-n", "1", "--html", folder / "p.html", "--svg",
+            folder / "p.svg", "--csv", folder / "p.csv", "--output", folder / "p.json"});
+  ASSERT_EQ(outcome.status, 0) << outcome.errors;
+  EXPECT_THAT(outcome.output, HasSubstr("# Avg bus bandwidth"));
+  EXPECT_THAT(contents_of(folder / "p.html"), AllOf(HasSubstr("<svg "), HasSubstr("</html>")));
+  EXPECT_THAT(contents_of(folder / "p.svg"), AllOf(HasSubstr("Latency"), HasSubstr("</svg>")));
+  EXPECT_THAT(contents_of(folder / "p.csv"), HasSubstr("all_reduce,float,sum,-1,0,2,1048576,"));
+  EXPECT_EQ(json::parse(contents_of(folder / "p.json")).at("rows").size(), 3u);
+  std::filesystem::remove_all(folder);
+  const Outcome unwritable = perf({"--sizes", "8", "--html", "/nonexistent/x.html"});
+  EXPECT_EQ(unwritable.status, 3);
+  EXPECT_THAT(unwritable.errors, HasSubstr("cannot write /nonexistent/x.html"));
+}
+
+TEST(PerfCommand, PrintsOneDocumentOnStandardOutput) {
+  const Outcome document = perf({"--ranks", "2", "--sizes", "8,1K", "-n", "1", "--json"});
+  EXPECT_EQ(document.status, 0) << document.errors;
+  EXPECT_EQ(json::parse(document.output).at("schema"), "niccolite-perf-2");
+  EXPECT_EQ(document.errors, "") << "progress is for terminals";
+  const Outcome lines = perf({"--ranks", "2", "--sizes", "8,1K", "-n", "1", "--csv", "-"});
+  EXPECT_TRUE(lines.output.starts_with("collective,")) << lines.output;
+}
+
+// `script` runs the command on a terminal of its own.
+TEST(PerfCommand, TellsATerminalHowFarItIs) {
+  const std::string line = std::string(NICCOLITE_COMMAND) + " perf --lib " + FAKE_NCCL +
+                           " --ranks 2 --sizes 8,1K -n 1 2>&1 >/dev/null";
+  const Outcome outcome = testing::run_command({"script", "-qec", line, "/dev/null"},
+                                               {{"NICCOLITE_DEVICES", "virtual:4"}});
+  if (outcome.status == 127) GTEST_SKIP() << "there is no program `script`";
+  EXPECT_THAT(outcome.output,
+              AllOf(HasSubstr("0 of 2 rows"), HasSubstr("1 of 2 rows, all_reduce")));
 }
 
 }  // namespace

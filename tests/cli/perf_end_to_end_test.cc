@@ -17,6 +17,7 @@ namespace niccolite {
 namespace {
 
 using nlohmann::json;
+using ::testing::HasSubstr;
 using testing::Outcome;
 
 struct Case {
@@ -28,6 +29,13 @@ struct Case {
 std::vector<std::string> words_of(const std::string& text) {
   std::istringstream stream(text);
   return {std::istream_iterator<std::string>(stream), std::istream_iterator<std::string>()};
+}
+
+TEST(PerfEndToEnd, MeasuresAllReduceWhenNothingIsNamed) {
+  const Outcome outcome =
+      testing::run_command({NICCOLITE_COMMAND, "perf"}, {{"NICCOLITE_DEVICES", "virtual:1"}});
+  EXPECT_EQ(outcome.status, 0) << outcome.errors;
+  EXPECT_THAT(outcome.output, HasSubstr("\n# all_reduce\n"));
 }
 
 TEST(PerfEndToEnd, FindsEveryResultRight) {

@@ -218,7 +218,7 @@ TEST(ScheduleCommand, SaysWhatIsWrong) {
     const char* message;
   };
   for (const Case& c :
-       {Case{{}, "which collective?"}, Case{{"all_dance"}, "\"all_dance\" is no collective"},
+       {Case{{}, "which collective?"}, Case{{"all_dance"}, "\"all_dance\" is none of all_reduce"},
         Case{{"gather", "-a", "ring"},
              "--algorithm: \"ring\" is none of direct, direct_workers, pat"},
         Case{{"all_reduce", "-n", "0"}, "ranks, not 0"},
@@ -236,7 +236,7 @@ TEST(ScheduleCommand, SaysWhatIsWrong) {
   }
   const Outcome unwritable = schedule({"all_reduce", "--svg", "/nonexistent/x.svg"});
   EXPECT_EQ(unwritable.status, 3);
-  EXPECT_THAT(unwritable.errors, HasSubstr("/nonexistent/x.svg cannot be written"));
+  EXPECT_THAT(unwritable.errors, HasSubstr("cannot write /nonexistent/x.svg"));
 }
 
 TEST(ScheduleCommand, HelpHasExamples) {

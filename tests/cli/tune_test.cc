@@ -11,7 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "cli/perf/json_file.h"
+#include "cli/grammar/file.h"
 #include "cli/tune/calibrate.h"
 #include "cli/tune/check.h"
 #include "cli/tune/fit.h"
@@ -303,20 +303,20 @@ TEST(JsonFile, ReplacesFilesAlone) {
   const std::string pipe = folder / "pipe", link = folder / "link", file = folder / "file";
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
   const int reader = open(pipe.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-  EXPECT_TRUE(perf::check_writable(pipe).is_ok());
-  EXPECT_TRUE(perf::write_json(pipe, {{"a", 1}}).is_ok());
+  EXPECT_TRUE(grammar::check_writable(pipe).is_ok());
+  EXPECT_TRUE(grammar::write_json(pipe, {{"a", 1}}).is_ok());
   std::string text(64, '\0');
   text.resize(static_cast<size_t>(std::max<ssize_t>(::read(reader, text.data(), 64), 0)));
   EXPECT_THAT(text, HasSubstr("\"a\": 1"));
   EXPECT_TRUE(std::filesystem::is_fifo(pipe));
   close(reader);
-  EXPECT_FALSE(perf::write_json(pipe, {{"a", 1}}).is_ok()) << "nobody reads";
+  EXPECT_FALSE(grammar::write_json(pipe, {{"a", 1}}).is_ok()) << "nobody reads";
 
   std::filesystem::create_symlink("file", link);
   std::ofstream(file + ".partial") << "a user's";
-  EXPECT_TRUE(perf::check_writable(link).is_ok());
+  EXPECT_TRUE(grammar::check_writable(link).is_ok());
   EXPECT_FALSE(std::filesystem::exists(file));
-  EXPECT_TRUE(perf::write_json(link, {{"a", 2}}).is_ok());
+  EXPECT_TRUE(grammar::write_json(link, {{"a", 2}}).is_ok());
   EXPECT_TRUE(std::filesystem::is_symlink(link));
   EXPECT_TRUE(std::filesystem::is_regular_file(file));
   EXPECT_TRUE(std::filesystem::exists(file + ".partial"));
@@ -330,7 +330,7 @@ TEST(Measurements, SurviveTheirFile) {
   Measurements written = measurements_of({kTwoShot});
   written.failures = {"one did not run"};
   written.own = {{{Collective::AllToAll, 4, 1000}, 7.5, 7}};
-  ASSERT_TRUE(perf::write_json(path, to_json(written)).is_ok());
+  ASSERT_TRUE(grammar::write_json(path, to_json(written)).is_ok());
   Measurements got;
   ASSERT_TRUE(read(path, got).is_ok());
   EXPECT_EQ(got.devices, written.devices);
