@@ -39,11 +39,12 @@ class Absences {
   };
   explicit Absences(Outside outside) : outside_(std::move(outside)) {}
 
-  /// Is it given up on? To be asked in each kLookInterval about every process that the caller still
-  /// waits for, and not only about the next, so that nobody who waits for one after the other waits
-  /// long for each. Looks at the process if its turn has come.
+  /// True if the process is given up. Looks at the process if its turn has come. The caller must
+  /// ask in each kLookInterval about every process for which it still waits, and not only about the
+  /// next one. Otherwise a caller that waits for one process after the other would wait long for
+  /// each.
   bool is_absent(uint32_t process) EXCLUDES(mutex_);
-  /// An answer of it was waited for in vain.
+  /// The process did not answer in time.
   void note_silent(uint32_t process) EXCLUDES(mutex_);
   /// Has any been given up on?
   bool are_there() const EXCLUDES(mutex_);

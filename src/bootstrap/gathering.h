@@ -1,9 +1,9 @@
 // Gathering: one all-gather among processes, as state without wires: which parts are here and where
-// each goes next. Every part travels down a binomial tree that starts at its process: the process
-// at distance j (counted downwards, modulo the number of processes P) passes it on to those at
-// distance j + 2^k, for all 2^k > j. So a part is passed on as soon as it arrives, each process
-// receives each part once, from one known neighbor, over at most ceil(log2 P) hops, and the parts
-// that are missing belong to processes that have not contributed. Thread safety: none of its own.
+// each goes next. Every part travels down a binomial tree that starts at its process. The process
+// at distance j (counted downwards, modulo the number of processes P) passes it on to the processes
+// at distance j + 2^k, for all 2^k > j. So a part is passed on as soon as it arrives, and each
+// process receives each part once, from one known neighbor, over at most ceil(log2 P) hops. Missing
+// parts belong to processes that have not contributed. Thread safety: none of its own.
 #pragma once
 
 #include <cstdint>

@@ -1,11 +1,11 @@
 // Gathers: the all-gathers of a group, by sequence number. Number 0 carries the table of processes
 // and belongs to the session itself; the others belong to the members: a process' part is complete
 // when each of its ranks has contributed. The last number of all says that a process has no member
-// in the group any more: once it is complete nothing of the group will come.
+// in the group any more: once it is complete, no message of the group will come.
 //
-// A process takes part in at most two at a time: nobody finishes number s before all have begun it,
-// and nobody goes on after one that failed. Thread safety: the roster's lock is held in every call;
-// all_gather() releases it while it waits.
+// A process takes part in at most two gathers at a time: no process finishes number s before all
+// have begun it, and none goes on after a failed one. Thread safety: the roster's lock is held in
+// every call; all_gather() releases it while it waits.
 #pragma once
 
 #include <functional>
@@ -39,11 +39,11 @@ class Gathers {
 
   /// A Gather or GatherAbsent of another process. A failure means that it broke the protocol.
   Status take(Reader& reader, MessageType type, std::span<const std::byte> frame);
-  /// A rank of this process, or all of `neighbor`, contributes no more: what depends on it will not
-  /// come.
+  /// A rank of this process, or all of `neighbor`, contributes no more: parts that depend on it
+  /// will not come.
   void local_left();
   void process_departed(uint32_t neighbor);
-  /// Ends all gathers, and those to come: a process is lost.
+  /// Ends all gathers, now and later, because a process is lost.
   void fail_all(const Status& why);
 
  private:

@@ -75,7 +75,7 @@ class Group final : public std::enable_shared_from_this<Group> {
   bool gathers_no_more() const { return gathers_no_more_; }
   /// Has the local's callback called for the ranks of a lost process, on the service thread.
   void tell_lost(std::shared_ptr<Local> local, uint32_t process);
-  /// Which of this process' ranks have left while others of it, or of other groups, stay.
+  /// Returns the ranks of this process that have left while other ranks of the process stay.
   messages::Left what_left() const;
 
  private:

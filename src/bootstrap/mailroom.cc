@@ -105,7 +105,7 @@ std::vector<Result<Bytes>> Mailroom::request(Roster::Lock& lock, Local& local,
   std::vector<Result<Bytes>> answers;
   for (size_t i = 0; i < queries.size() && (i == 0 || answers.back().is_ok()); ++i)
     answers.push_back(await(lock, local, queries.subspan(i), first + i, limits, start));
-  // Answers that come later find nobody.
+  // Drops the other queries: nobody waits for their answers.
   for (size_t i = answers.size(); i < queries.size(); ++i) pending_.erase(first + i);
   return answers;
 }

@@ -51,7 +51,7 @@ class Mailroom {
 
   /// Data, Request or Response of another process.
   Status take(Reader& reader, MessageType type, uint32_t process);
-  /// Answers what waits for the handler of a rank that leaves.
+  /// Answers the requests that wait for the handler of a leaving rank.
   void local_left(Local& local);
 
  private:

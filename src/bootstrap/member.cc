@@ -75,7 +75,8 @@ Result<Member::Shrunk> Member::shrink(const ShrinkOptions& options) {
     if (rank == local_->rank) derived.rank = static_cast<int>(derived.ranks.size());
     derived.ranks.push_back(rank);
   }
-  // Before this rank contributes: whoever hears from all may send.
+  // The member exists before this rank contributes, because a peer that has heard from all may
+  // send.
   Shrunk shrunk{.member = derive(derived), .contributions = {}};
   Roster::Lock lock = group_->roster().lock();
   auto agreed = survivors.agree(lock, shrunk.member->local_, local_->rank, excluded, number,

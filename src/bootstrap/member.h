@@ -94,21 +94,21 @@ class Member {
   /// nranks, two claim one rank, or versions differ (reported on all ranks). RemoteError: the
   /// deadline passed (names who is missing), a process ended, or the root cannot be reached.
   static Result<std::unique_ptr<Member>> join(const JoinOptions& options);
-  /// Tells the others, instead of joining, why this rank cannot: they need not wait for it. Bounded
-  /// in time; what cannot be told is not.
+  /// Tells the others, instead of joining, why this rank cannot join, so that they do not wait for
+  /// it. Bounded in time; a failure to tell is ignored.
   static void give_up(const JoinOptions& options, const Status& why);
   /// Makes a member of a group of some of this member's ranks, over the same links. Local and
   /// quick. There must be a barrier of all new members between derive() and the first use of one;
   /// otherwise a message of the group may reach a process that does not know the group. The two
   /// members may end in any order.
   std::unique_ptr<Member> derive(const DeriveOptions& options);
-  /// Collective over the ranks that are not in `excluded` (ascending), which makes a group of them
-  /// in their order. The others may be dead, and collectives of this member may fail: only the
-  /// links must work. Its id differs from all others with the same `seed`. Either all survivors get
-  /// their member, after everybody has called with the same list, or none: InvalidArgument when the
-  /// lists differ, RemoteError when a survivor ends, has ended, or gives up. (A process that ends
-  /// in the very moment in which everybody has heard of everybody may end it for some only; the new
-  /// group of the others then has a lost process from the start.)
+  /// Collective over the ranks that are not in `excluded` (ascending). Makes a group of them in
+  /// their order. The excluded ranks may be dead, and collectives of this member may fail: only the
+  /// links must work. The group's id differs from all others with the same `seed`. All survivors
+  /// get their member, after everybody has called with the same list, or none does: InvalidArgument
+  /// when the lists differ, RemoteError when a survivor ends, has ended, or gives up. (If a process
+  /// ends at the very moment in which everybody has heard of everybody, some survivors may fail;
+  /// the new group of the others then has a lost process from the start.)
   struct ShrinkOptions {
     std::vector<int> excluded;
     uint64_t seed = 0;
@@ -132,7 +132,8 @@ class Member {
   bool same_process(int peer) const;
   /// Where other hosts reach this process; without a port.
   Address interface() const;
-  /// For connections of the group's own: all of its ranks have the same, and nobody else.
+  /// Returns a secret for connections of the group's own. All ranks of the group have it, and
+  /// nobody else.
   authentication::Secret secret(std::string_view purpose) const;
   /// The address of the peer's host, without a port: "10.0.0.4".
   std::string host(int peer) const;
@@ -141,7 +142,7 @@ class Member {
   std::string describe(int peer) const;
 
   /// Collective. Sizes may differ; at most 64 KiB per rank. After a failure every later one fails
-  /// with the same status.
+  /// with an equal status.
   Result<Gathered> all_gather(std::span<const std::byte> mine, Deadline deadline);
   Status barrier(Deadline deadline);
   /// Names the purpose of collectives from now on, as in "communicator 0x12: initialization". A
@@ -175,7 +176,8 @@ class Member {
   }
   /// The peer did not answer, and leave() does not wait for it: prints a line.
   void give_up_on(int peer);
-  /// Is it given up on, since its process is stopped for long or was waited for in vain (Absences)?
+  /// True if the peer is given up, because its process is stopped for long or did not answer
+  /// (Absences).
   bool is_absent(int peer);
   /// Hands `peer` a request whose answer nobody waits for; only queues it.
   Status notify(int peer, std::span<const std::byte> message);
@@ -189,8 +191,8 @@ class Member {
   /// Ends the member gracefully. Waits until no handler or callback of it runs (so it must not be
   /// called from inside one). The last member of a process also waits until others have heard the
   /// goodbyes, at most a second for stopped processes. After an abort it waits milliseconds, or 0.3
-  /// s if a message is queued for a process without a link. Calls that still wait in other threads
-  /// end with an error.
+  /// seconds if a message is queued for a process without a link. Calls that still wait in other
+  /// threads end with an error.
   void leave();
 
  private:

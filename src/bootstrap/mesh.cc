@@ -204,7 +204,7 @@ void Mesh::heard_goodbye(Held& held) {
   Peer& peer = peers_[process];
   if (peer.sending == held.link.get()) peer.sending = nullptr;
   held.link->finish();
-  // Another link may still hold what the process sent before it left.
+  // Messages that the process sent before it left may still be in another link.
   if (--peer.links > 0) return;
   peer.gone = true;
   peer.waiting.clear();

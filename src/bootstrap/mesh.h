@@ -1,9 +1,9 @@
 // Mesh: the links of one process to the other processes of its communicator, made when they are
 // needed. Between neighbors (see neighbors_of) the lower one dials as soon as it knows its place;
-// between others, who has something to send dials. If both dial at once there are two links: each
-// side keeps sending on the one it had first, so that messages stay in order.
+// between other processes, the first one with a message dials. If both dial at once there are two
+// links: each side keeps sending on the one it had first, so that messages stay in order.
 //
-// A process that leaves says Goodbye on every link. One whose link ends without it is lost.
+// A process that leaves says Goodbye on every link. A process whose link ends without it is lost.
 // Thread safety: the loop's thread.
 #pragma once
 
@@ -32,7 +32,7 @@ class Mesh final : private wire::Link::Owner {
     virtual void mesh_departed(uint32_t process) = 0;  // it said Goodbye on all its links
     virtual void mesh_lost(uint32_t process, Status reason) = 0;
     virtual void mesh_unreachable(uint32_t process, Status reason) = 0;
-    /// This process and others cannot reach each other for want of descriptors.
+    /// This process and others cannot reach each other, because there are no descriptors.
     virtual void mesh_exhausted(const Status& why) = 0;
     virtual void mesh_over() = 0;  // the end of farewell()
 
@@ -49,7 +49,8 @@ class Mesh final : private wire::Link::Owner {
 
   /// Sets this process' place; its neighbors are dialed or expected.
   void place(const messages::Assignment& place);
-  /// Makes a process known by address and number; links that it has made already come to life.
+  /// Makes a process known by address and number, and activates links that the process has made
+  /// already.
   void introduce(uint32_t process, const Address& address, uint64_t number);
   /// Links to `process` end with it: see Link::end_with().
   void identify(uint32_t process, const ProcessId& id);

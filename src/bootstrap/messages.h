@@ -75,7 +75,7 @@ struct Neighbor {
   Address address;
 };
 
-/// All ranks have come: the process' place in the order of processes, and those it exchanges with.
+/// All ranks have come: the process' place in the order of processes, and its neighbors.
 struct Assignment {
   uint32_t process = 0;
   uint32_t nprocesses = 0;
@@ -163,7 +163,7 @@ struct GatherAbsent {
   static Result<GatherAbsent> decode(Reader& reader);
 };
 
-/// The content of a Gather after the first: what each rank of the process contributes.
+/// The content of a Gather after the first: the contributions of the process's ranks.
 struct Contribution {
   int32_t rank = 0;
   std::span<const std::byte> bytes;
@@ -198,7 +198,7 @@ struct Response {
   static Result<Response> decode(Reader& reader);
 };
 
-/// Ranks of the sending process have left gracefully while others of it stay.
+/// Ranks of the sending process that have left gracefully, while other ranks of the process stay.
 struct Left {
   std::vector<int32_t> ranks;
   Bytes encode() const;
@@ -215,8 +215,8 @@ struct Lost {
   static Result<Lost> decode(Reader& reader);
 };
 
-/// One process' part of an agreement to go on without some ranks, forwarded as a Gather is; or,
-/// with a failure, that the attempt has come to nothing.
+/// One process' part of an agreement to go on without some ranks, forwarded as a Gather is. With a
+/// failure it says that the attempt has failed.
 struct Survive {
   uint32_t number = 0;  // of the attempt among those with this list
   uint32_t process = 0;

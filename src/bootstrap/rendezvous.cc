@@ -9,7 +9,8 @@
 namespace niccolite::bootstrap {
 namespace {
 
-// After a failure; also the longest that those present may take to read about it.
+// How long a failed rendezvous stays, and how long the present ranks may take to read about the
+// failure.
 constexpr auto kLinger = std::chrono::seconds(10);
 // A rank that could not come in tries again within this time.
 constexpr auto kUntilOthersHear = std::chrono::milliseconds(1500);
@@ -34,8 +35,8 @@ void Rendezvous::welcome(std::unique_ptr<wire::Link> link) {
   guests_[key].link = std::move(link);
 }
 
-// Ranks that come from now on hear of it, too. Those of the root's own process hear it last: their
-// program may end, and the root with it.
+// Ranks that come from now on hear of it, too. The ranks of the root's own process hear it last,
+// because their program may end, and the root with it.
 void Rendezvous::exhausted(const Status& why) {
   if (seats_.empty() || (phase_ != Phase::Gathering && phase_ != Phase::Placing)) return;
   is_exhausted_ = true;
@@ -49,7 +50,7 @@ void Rendezvous::exhausted(const Status& why) {
 
 bool Rendezvous::owes_word() const {
   if (!is_exhausted_ || phase_ != Phase::Failed) return false;
-  // Whoever has read it closes.
+  // A guest closes when it has read the failure.
   const bool is_read =
       std::ranges::all_of(guests_, [this](const auto& guest) { return is_of_host(guest.second); });
   return !is_read || static_cast<int32_t>(told_.size()) < nranks_;
@@ -136,7 +137,8 @@ Status Rendezvous::take_join(Guest& guest, messages::Join join) {
     guest.join = std::move(join);
     guest.link->end_with(guest.join.origin.process);
   }
-  // Before anybody has a place: whoever has one may wait for the process of the root, too.
+  // Tells it before anybody has a place, because a rank with a place may wait for the root's
+  // process, too.
   if (is_host) {
     host_ranks_.insert(std::ranges::lower_bound(host_ranks_, rank), rank);
     tell_host();
@@ -147,7 +149,8 @@ Status Rendezvous::take_join(Guest& guest, messages::Join join) {
   return {};
 }
 
-// Should this process end, nobody is left to say whose end it was.
+// Tells the guests the root's process and ranks now: if the process ends, no root is left to name
+// it.
 void Rendezvous::tell_host() {
   const Bytes message = messages::Host{.origin = options_.host, .ranks = host_ranks_}.encode();
   for (auto& [link, guest] : guests_)
@@ -261,7 +264,7 @@ void Rendezvous::deadline_passed() {
   fail(std::move(refused));
 }
 
-// One that is stopped holds up all others: only it is named. Nobody is where nobody is ready.
+// Names stopped processes alone if there are any, because a stopped process holds up all others.
 Status Rendezvous::describe_unready() const {
   std::vector<int32_t> unready, stopped;
   std::string origins;

@@ -1,4 +1,4 @@
-// Rendezvous: what a root does, without thread and without listening: the state of one meeting. See
+// Rendezvous: the state of one meeting at a root, without its thread and its listening port. See
 // root.h.
 //
 //   Gathering --(all ranks have come)--> Placing --(all processes Ready)--> over
@@ -37,7 +37,7 @@ class Rendezvous final : private wire::Link::Owner {
   void exhausted(const Status& why);
   /// Is there a rank of another process that has not read yet that it is not let in?
   bool owes_word() const;
-  /// Has nobody come yet?
+  /// True if nobody has come yet.
   bool is_unused() const { return phase_ == Phase::Gathering && guests_.empty(); }
 
  private:

@@ -24,7 +24,7 @@ namespace {
 
 // Some programs make ids hours before they need them.
 constexpr auto kIdleLimit = std::chrono::hours(24);
-// Ranks that are not let in may read the reason for so long while the process exits.
+// How long ranks that are not let in may read the reason while the process exits.
 constexpr auto kReading = std::chrono::seconds(2);
 constexpr auto kReadingLook = std::chrono::milliseconds(10);
 // Frames to the root are small; nothing else is let in.
@@ -61,7 +61,7 @@ class House {
     return {};
   }
 
-  /// An id of a root at `interface`. By one thread at a time.
+  /// Makes an id whose root is at `interface`. By one thread at a time.
   Result<UniqueId> open(const Address& interface) {
     const auto known = addresses_.find(interface.with_port(0).text());
     if (known != addresses_.end()) return add(known->second, std::nullopt);
@@ -77,7 +77,7 @@ class House {
     loop_->post([this, id, socket] { begin(id, std::move(*socket)); });
   }
 
-  /// By one thread at a time.
+  /// Ends the id's root. By one thread at a time.
   void dismiss(const UniqueId& id) {
     loop_->post([this, id] {
       const auto meeting = meetings_.find(id.number());
@@ -184,14 +184,14 @@ class House {
   void decided(uint64_t number) {
     Meeting& meeting = meetings_.at(number);
     loop_->cancel(meeting.idle_timer);
-    // The next communicator of NCCL_COMM_ID meets at the same address: make room, and let nobody
-    // wait at the wrong door. Later, since this runs inside a callback of a link that the door may
-    // hold.
+    // The next communicator of NCCL_COMM_ID meets at this address: closes the door to make room, so
+    // that nobody waits at the wrong one. Not at once, because this runs inside a callback of a
+    // link that the door may hold.
     if (meeting.door != nullptr)
       loop_->post([door = std::shared_ptr<wire::Acceptor>(std::move(meeting.door))] {});
   }
 
-  // Not at once: a rendezvous ends inside its own callbacks.
+  // Ends it later, because a rendezvous ends inside its own callbacks.
   void end_later(uint64_t number) {
     loop_->post([this, number] {
       if (const auto meeting = meetings_.find(number); meeting != meetings_.end()) end(meeting);
@@ -294,8 +294,8 @@ class Roots {
     if (house != nullptr && serves) house->linger();
   }
 
-  // In a child made by fork() the parent's roots are not ours to stop: neither their thread nor
-  // their sockets are here.
+  // A child made by fork() must not stop the parent's roots: it has neither their thread nor their
+  // sockets.
   void forget_parents() {
     if (process_ == getpid()) return;
     (void)house_.release();
@@ -318,8 +318,8 @@ Result<UniqueId> Root::start(const Address& interface) {
 
 Status Root::start_for(const UniqueId& id, Deadline deadline, const Abort* abort) {
   TRY(authentication::initialize());
-  // An earlier rendezvous at this address ends within moments; what stays longer is another
-  // program.
+  // An earlier rendezvous at this address ends within moments; a listener that stays longer is
+  // another program's.
   constexpr auto kPause = std::chrono::milliseconds(20);
   const Deadline patience = Deadline::after(std::chrono::seconds(15));
   while (true) {

@@ -1,8 +1,8 @@
-// Root: the meeting point of a rendezvous. Listens where the unique id says, takes the Join of
-// every rank, checks that they agree (ranks, count, version), orders their processes by lowest rank
-// and tells each its neighbors, O(log P) of them; from then on processes talk among themselves. It
-// stays until each has said Ready, and spreads the first failure to all: a contradiction, a process
-// that ended, a deadline that passed with ranks missing.
+// Root: the meeting point of a rendezvous. It listens at the address in the unique id, takes the
+// Join of every rank, and checks that the ranks agree (ranks, count, version). It orders their
+// processes by lowest rank and tells each its neighbors, O(log P) of them; from then on processes
+// talk among themselves. It stays until each has said Ready, and spreads the first failure to all:
+// a contradiction, a process that ended, a deadline that passed with ranks missing.
 //
 // All roots of a process run on one thread, and the roots of ncclGetUniqueId on one interface share
 // one listening port: an arriving process names the id by its number (UniqueId::number), then
@@ -24,7 +24,8 @@ class Root {
   /// For an id of NCCL_COMM_ID: listens on its address, waiting until the root of an earlier
   /// rendezvous has left it.
   static Status start_for(const UniqueId& id, Deadline deadline, const Abort* abort);
-  /// Ends the root of `id` if it is one of this process and nobody has come to it. Any id will do.
+  /// Ends the root of `id` if it is a root of this process, and nobody has come to it. Any id will
+  /// do.
   static void dismiss(const UniqueId& id);
   /// Roots of this process that still serve.
   static int count_running();

@@ -13,7 +13,7 @@
 namespace niccolite::bootstrap {
 namespace {
 
-// A root listens before its id exists, so that where nobody listens it has ended. A host that is
+// A root listens before its id exists. So if nobody listens, the root has ended. A host that is
 // just coming up might refuse for a moment.
 constexpr auto kAbsence = std::chrono::milliseconds(500);
 constexpr auto kFirewalled = std::chrono::seconds(12);  // three attempts of three SYNs each
@@ -182,7 +182,7 @@ void RootClient::tell(const messages::Awaited& awaited) const {
     LOG(Info, Init, "{}", text);  // whoever is late may be busy, which is no fault
 }
 
-// The root tells of others that are stopped; of its own process nobody would.
+// The root names other stopped processes, but nobody else could name the root's own process.
 void RootClient::look_at_host() {
   if (finished_) return;
   if (run_state(host_.origin.process) == RunState::Stopped)
@@ -206,8 +206,8 @@ void RootClient::link_ended(wire::Link& link, wire::Link::End end, Status reason
                             geteuid())
               : "; has the id been used before?"));
     case wire::Link::End::Ended: {
-      // With NCCL_COMM_ID the rendezvous of an earlier communicator may just have ended at this
-      // address.
+      // The rendezvous of an earlier communicator at this address (NCCL_COMM_ID) may just have
+      // ended.
       if (id_.origin() == UniqueId::Origin::Environment && host_.ranks.empty())
         return attempt_failed(std::move(reason));
       Status status = Status::remote_error(

@@ -32,8 +32,8 @@ class RootClient final : private wire::Link::Owner {
   bool idle() const { return link_ == nullptr; }
   bool connected() const { return link_ != nullptr && link_->is_open(); }
   void send(const Bytes& message);
-  /// Sends the last message, if the attempt under way reaches the root; what the root does after it
-  /// no longer matters.
+  /// Sends the last message, if the present attempt reaches the root. Later events at the root no
+  /// longer matter.
   void finish(const Bytes& message);
 
  private:
@@ -44,7 +44,7 @@ class RootClient final : private wire::Link::Owner {
   void unreachable(Status reason);
   bool has_untried_way() const { return attempts_ < static_cast<int64_t>(ways_.size()); }
   Status cannot_be_reached(const Status& reason) const;
-  /// The process of the root, and the ranks of it, for messages.
+  /// Describes the process of the root, and its ranks, for messages.
   std::string describe_host() const;
   void link_opened(wire::Link& link) override;
   void link_frame(wire::Link& link, std::span<const std::byte> payload) override;

@@ -1,7 +1,7 @@
-// Roster: who is in a group, as one process knows it: the process of each rank and whether it is
-// alive, and the ranks that live in this process (Local), on which member threads wait. The
-// session's mutex guards it, and with it the state of the gathers and the mailroom; it is held for
-// table look-ups and moves only, never over a wait, a callback or a system call that blocks. Thread
+// Roster: one process's knowledge of a group: the process of each rank and whether it is alive, and
+// the ranks that live in this process (Local), on which member threads wait. The session's mutex
+// guards it, and with it the state of the gathers and the mailroom. The mutex is held for table
+// look-ups and moves only, never over a wait, a callback or a system call that blocks. Thread
 // safety: as each function says.
 #pragma once
 
@@ -54,8 +54,8 @@ struct Local {
   std::set<int32_t> told_lost;
 };
 
-/// "rank 1 (...) ended unexpectedly: connection closed", or that it is not reached any more: what
-/// the end of a link tells.
+/// Describes the end of a link: "rank 1 (...) ended unexpectedly: connection closed", or that the
+/// rank is not reached any more.
 std::string describe_loss(std::string_view who, std::string_view why);
 
 class Roster {

@@ -16,15 +16,16 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// The root speaks when a deadline passes, and its word names who is missing: waited for this long.
+// How long a rank waits for the root's word when a deadline passes, because it names the missing
+// ranks.
 constexpr auto kRootsWord = 2s;
 // A process that breaks off during the rendezvous is reported by the root with its ranks; we only
 // see a broken link.
 constexpr auto kGrace = 1s;
 constexpr auto kFarewell = 5s;
 constexpr auto kFarewellAfterFailure = 300ms;
-// To goodbyes, after an abort or a failure: they are with the system, and a peer whose program is
-// busy reads them there.
+// Wait for answers to goodbyes after an abort or a failure. The goodbyes are with the system, and a
+// peer whose program is busy reads them there.
 constexpr auto kShortAnswer = 10ms;
 
 uint64_t random_number() {
@@ -158,7 +159,7 @@ std::pair<std::shared_ptr<Group>, std::shared_ptr<Local>> Session::derive(
   return {std::move(group), local};
 }
 
-// The first of this process' ranks makes it, from what the parent knows.
+// Makes the group from the parent's knowledge, for the first of this process' ranks.
 std::shared_ptr<Group> Session::make_group(Group& parent, uint64_t id, std::span<const int> ranks) {
   Roster& from = parent.roster();
   std::map<uint32_t, std::vector<int32_t>> members;  // by the parent's process
@@ -337,7 +338,8 @@ void Session::count_all_as_departed() {
       if (process != group->roster().self()) group->departed(process, {});
 }
 
-// Their goodbyes are with the system, and nobody waits for an answer.
+// Leaves absent processes behind. Their goodbyes are with the system, and nobody waits for an
+// answer.
 void Session::leave_absent_behind() {
   if (mesh_is_over_) return;
   if (waits_for_answers_ || absences_.are_there())
@@ -538,7 +540,8 @@ void Session::mesh_lost(uint32_t process, Status reason) {
   lost({.process = process, .rank = -1, .who = {}, .why = reason.message()});
 }
 
-// While ranks join that is the end; afterwards of what needs the connection.
+// While ranks join, this is the end of the session; afterwards only calls that need the connection
+// fail.
 void Session::mesh_exhausted(const Status& why) {
   Roster::Lock lock = roster_.lock();
   if (phase_ != Phase::Ready) return fail_locked(why.copy(), {});

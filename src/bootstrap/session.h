@@ -43,7 +43,7 @@ class Session final : private Mesh::Events, public std::enable_shared_from_this<
   /// Waits until the session is Ready.
   Status wait_ready(const std::shared_ptr<Local>& local, Deadline deadline);
   const std::shared_ptr<Group>& all_ranks() const { return all_ranks_; }
-  /// All processes have the same, whatever the purpose.
+  /// Returns the groups' secret, which is equal in all processes.
   authentication::Secret secret() const { return id_.key("groups"); }
   /// See Member::derive(). `parent` is a group of this session in which this process has a rank.
   std::pair<std::shared_ptr<Group>, std::shared_ptr<Local>> derive(Group& parent,
@@ -92,7 +92,7 @@ class Session final : private Mesh::Events, public std::enable_shared_from_this<
   };
   Farewell farewell_of(const Local& local) const;  // with the lock
   void shut_down(Farewell farewell);
-  /// After shut_down(), for members that are still there: nobody hears them any more.
+  /// Counts the remaining members as departed, after shut_down(): nobody hears them any more.
   void count_all_as_departed();
 
   // The loop's thread, without the lock unless said.

@@ -71,8 +71,8 @@ class SessionRegistry {
   };
 
   // Only a session that still waits for ranks takes one: with NCCL_COMM_ID the same id leads to one
-  // session after the other. What a rank that does not join has to say holds from the moment in
-  // which it is counted: else all ranks might be there, be ready, and only see it leave.
+  // session after the other. A refusal of a rank that does not join must hold from the moment in
+  // which the rank is counted. Otherwise all ranks might be there, be ready, and only see it leave.
   static bool admit(Session& session, const std::shared_ptr<Local>& local, Deadline deadline,
                     bool is_new) {
     const Roster::Lock lock = session.roster_.lock();
@@ -80,7 +80,7 @@ class SessionRegistry {
     session.admit(*session.all_ranks_, local);
     session.joining_.emplace_back(local, deadline);
     session.loop_->post([&session, local, deadline] { session.announce(local, deadline); });
-    // Not before its first rank is there: a failure names the rank.
+    // Started only when its first rank is there, because a failure names the rank.
     if (is_new) session.loop_->post([&session] { session.root_->start(session.id_.root()); });
     if (!local->refusal.is_ok()) session.fail_locked(session.given_up(*local, local->refusal), {});
     return true;

@@ -44,7 +44,7 @@ class Survivors {
 
   /// A Survive of another process. A failure means that it broke the protocol.
   Status take(Reader& reader, std::span<const std::byte> frame);
-  /// A process has ended, or a rank of any process has left: what needs it fails.
+  /// A process has ended, or a rank of any process has left. Attempts that need it fail.
   void process_gone(uint32_t process);
   void rank_left(int32_t rank);
 

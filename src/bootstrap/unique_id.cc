@@ -50,7 +50,7 @@ Result<UniqueId> UniqueId::from_environment(std::string_view text, int family) {
   // Derived from the address, not from the text: hosts may spell one address differently.
   Writer writer;
   id.root_.with_scope(0).encode(writer);
-  // Everybody can know the address: at least let nobody else of the machine join.
+  // Everybody can know the address, so the user's id at least keeps other users of the machine out.
   if (parameters::comm_id_any_user() == 0) writer.u32(geteuid());
   id.secret_ = authentication::derive({}, "NCCL_COMM_ID", writer.bytes());
   return id;

@@ -1,6 +1,6 @@
-// UniqueId: what ncclUniqueId carries. 128 bytes: where the root of the rendezvous listens and the
-// secret that every connection of the communicator must prove to know. Callers treat it as opaque
-// and copy it to every rank.
+// UniqueId: the content of an ncclUniqueId. 128 bytes: the address at which the root of the
+// rendezvous listens, and the secret that every connection of the communicator must prove to know.
+// Callers treat it as opaque and copy it to every rank.
 //
 //     0  "niccid", 0, version
 //     8  origin u8
