@@ -71,7 +71,7 @@ class Inside {
   ~Inside() { is_inside = false; }
 };
 
-// Its lines wait: the log may be what asks for a variable.
+// Keeps the plug-in's lines for later, because the log itself may be asking for a variable.
 __attribute__((format(printf, 5, 6))) void keep_line(int level, unsigned long flags, const char*,
                                                      int, const char* format, ...) {
   char text[1024];
@@ -92,7 +92,7 @@ void give_up(const std::string& origin, const std::string& what) {
 // Exits of the process: others may still read variables, which are the process's own then.
 void finalize() {
   State& of = state();
-  // acq_rel: nobody asks the plug-in from here on but whoever already does.
+  // acq_rel: from here on no new call enters the plug-in; calls under way finish.
   if (of.get.exchange(nullptr, std::memory_order_acq_rel) == nullptr) return;
   if (of.finalize == nullptr) return;
   try {

@@ -17,8 +17,8 @@ namespace niccolite::environment {
 struct Version {
   uint8_t major = 0, minor = 0, patch = 0;
 };
-/// To be called before the first variable is read, by the library whose plug-ins these are: other
-/// libraries of the process have a copy of this code, too.
+/// Uses environment plug-ins from now on. The library whose plug-ins these are calls it before the
+/// first variable is read: other libraries of the process have a copy of this code, too.
 void use_plugin(Version version);
 
 /// Opens the plug-in, the first time. After the configuration files were read.

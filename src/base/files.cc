@@ -35,7 +35,7 @@ bool is_special_file(const std::string& path) {
   return stat(path.c_str(), &state) == 0 && !S_ISREG(state.st_mode) && !S_ISDIR(state.st_mode);
 }
 
-// A pipe without a reader is refused, and one with a reader that has stopped holds nobody up.
+// Refuses a pipe without a reader, and does not wait for a reader that has stopped.
 Status write_special_file(const std::string& path, std::string_view text) {
   const Fd file(open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
   if (!file.valid()) return Status::from_errno(errno, "cannot write " + path);

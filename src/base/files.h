@@ -8,11 +8,11 @@
 
 namespace niccolite {
 
-/// Is there a device, a pipe or a socket at `path`, be it behind links: something that is written
-/// to, and not replaced by a new file?
+/// True if there is a device, a pipe or a socket at `path`, also behind links. Such a file is
+/// written to, and not replaced by a new file.
 bool is_special_file(const std::string& path);
 
-/// Appends `text` to a special file. SystemError: as of write(), or nobody reads from it.
+/// Appends `text` to a special file. SystemError: as of write(), or there is no reader.
 Status write_special_file(const std::string& path, std::string_view text);
 
 /// Makes `file`, a new one at `temporary`, the whole new content of `path`: readers find the old

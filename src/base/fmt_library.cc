@@ -1,6 +1,6 @@
 // The one translation unit that compiles the {fmt} library. Debian ships it as headers and a shared
 // library only, and a library that lives in other people's processes must not bring a shared
-// dependency; everything else includes <fmt/core.h>, which is ten times cheaper to compile than the
+// dependency. All other files include <fmt/core.h>, which is ten times cheaper to compile than the
 // header-only mode.
 #include <fmt/format-inl.h>
 

@@ -8,7 +8,7 @@
 
 namespace niccolite::forks {
 
-/// Says that this process now has what a child cannot use: from here on, children are orphans.
+/// Declares that this process now has objects that a child cannot use: later children are orphans.
 void make_orphans();
 extern std::atomic<bool> orphan;
 /// True in a child made by fork() after make_orphans(), and in its children.

@@ -39,7 +39,7 @@ std::optional<size_t> read_entry(const std::string& path, std::string_view key) 
   return std::nullopt;
 }
 
-// Where a version of control groups keeps what we ask for.
+// The files in which a version of control groups keeps the limit and the usage.
 struct Hierarchy {
   std::string mount;
   const char* limit;

@@ -19,8 +19,8 @@ struct Interface {
   bool running = true;
 };
 
-/// `[^][=]name,name...`: ^ excludes what matches, = compares whole names instead of prefixes; both
-/// hold for the whole list.
+/// `[^][=]name,name...`: ^ excludes matching interfaces, = compares whole names instead of
+/// prefixes; both hold for the whole list.
 class InterfaceFilter {
  public:
   explicit InterfaceFilter(std::string_view text);

@@ -1,7 +1,7 @@
-// JSON as the library reads it (observe/json.h writes it): files that a user may have written by
-// hand, so that each value knows its line. Strict: what RFC 8259 does not have (comments, trailing
-// commas, two values) is refused, and so are names that an object has twice, nesting deeper than 32
-// and numbers that are not finite doubles. Thread safety: as for any value.
+// JSON as the library reads it (observe/json.h writes it). A user may have written the file by
+// hand, so each value knows its line. The reader is strict. It refuses everything that RFC 8259
+// does not have (comments, trailing commas, two values), names that an object has twice, nesting
+// deeper than 32, and numbers that are not finite doubles. Thread safety: as for any value.
 #pragma once
 
 #include <string>

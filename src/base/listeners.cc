@@ -15,7 +15,7 @@
 namespace niccolite {
 namespace {
 
-/// As far as this process may read it, and its entries do not vanish.
+/// Returns the entries that this process may read and that do not vanish meanwhile.
 std::vector<std::filesystem::path> entries_of(const std::filesystem::path& folder) {
   std::vector<std::filesystem::path> entries;
   std::error_code error;
@@ -25,7 +25,8 @@ std::vector<std::filesystem::path> entries_of(const std::filesystem::path& folde
   return entries;
 }
 
-/// As /proc/net/tcp and tcp6 have it: words of four bytes, each as this machine reads it.
+/// Formats an address like /proc/net/tcp and tcp6: words of four bytes, each as this machine reads
+/// it.
 std::string hexadecimal(std::span<const std::byte> address) {
   std::string text;
   for (size_t at = 0; at + sizeof(uint32_t) <= address.size(); at += sizeof(uint32_t)) {

@@ -37,7 +37,7 @@ struct Name {
   const char* name;
   uint64_t value;
 };
-// ATTN is NCCL's level between WARN and INFO. This library has no lines of it.
+// ATTN is NCCL's level between WARN and INFO. No line of this library has it.
 constexpr Name kLevels[] = {{"NONE", 0}, {"VERSION", 1}, {"WARN", 2}, {"ATTN", 2},
                             {"INFO", 3}, {"ABORT", 4},   {"TRACE", 5}};
 constexpr Name kSubsystems[] = {{"INIT", Init},
@@ -179,8 +179,8 @@ bool is_open_elsewhere(int fd) {
   return false;
 }
 
-// Several libraries of a process may write to one file, each with a copy of this code: lines are
-// appended, and whoever opens the file first empties it.
+// Several libraries of a process may write to one file, each with a copy of this code. So lines are
+// appended, and the copy that opens the file first empties it.
 std::shared_ptr<FILE> open_file(const std::string& name) {
   static std::string emptied;  // by this copy; guarded by State::mutex
   Fd fd(open(name.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
@@ -269,8 +269,8 @@ State& state() {
 void State::lock() { state().mutex.lock(); }
 void State::unlock() { state().mutex.unlock(); }
 
-// A copy of what enabled() needs, so that a disabled line costs one load. kUnread: settings must be
-// read first.
+// A copy of the settings that enabled() needs, so that a disabled line costs one load. kUnread: the
+// settings must be read first.
 constexpr int kUnread = -1;
 std::atomic<int> cached_level{kUnread};
 std::atomic<uint64_t> cached_subsystems{0};

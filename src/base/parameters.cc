@@ -126,7 +126,7 @@ int64_t unit(std::string_view suffix) {
   return int64_t{1} << (10 * (power + 1));
 }
 
-// All of `text`, or nothing.
+// Parses the whole of `text` as a number; nothing if that fails.
 std::optional<int64_t> parse_number(const std::string& text, bool has_unit) {
   char* end = nullptr;
   errno = 0;

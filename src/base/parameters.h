@@ -19,15 +19,18 @@ namespace niccolite::parameters {
 
 // Kinds. A default of INT64_MIN means "unset".
 //   INTEGER(function, "NAME", default, minimum, maximum, "meaning")   C's prefixes 0x and 0
-//   BYTES(function, "NAME", default, minimum, maximum, "meaning")     the same, or with K, M, G (1024s)
-//   FLAG(function, "NAME", default, "meaning")                        0, 1, no, yes, false, true, off,
+//   BYTES(function, "NAME", default, minimum, maximum, "meaning")     as INTEGER, or with K, M, G
+//   (1024s)
+//   FLAG(function, "NAME", default, "meaning")                        0, 1, no, yes, false, true,
+//   off,
 //                                                                     on, n, y, f, t
-//   CHOICE(function, "NAME", "ONE|OTHER", "meaning")                  one of these in any case, given
+//   CHOICE(function, "NAME", "ONE|OTHER", "meaning")                  one of these in any case,
+//   given
 //                                                                     as written here; empty: unset
 //   TEXT(function, "NAME", "meaning")                                 its reader knows its syntax;
 //                                                                     empty when unset
-// And what is no parameter, but a variable of NCCL's that does nothing here. Where one of its
-// values asks for what is so anyway, the reason begins with it, "as 1: ...".
+// Variables of NCCL that do nothing here are no parameters. If one of the variable's values asks
+// for behaviour that is always on, the reason begins with this value: "as 1: ...".
 //   WITHOUT_EFFECT("NAME", "reason")
 enum class Kind { Integer, Bytes, Flag, Choice, Text };
 
@@ -61,8 +64,8 @@ struct WithoutEffect {
 /// All of these, in the order of parameters.def.
 std::span<const WithoutEffect> without_effect();
 
-/// Says of each of these that is set that it does nothing, and why, at INFO, subsystem ENV: nobody
-/// shall believe that it works. To be called once per process.
+/// Logs for each set variable of this list that it does nothing, and why (INFO, subsystem ENV), so
+/// that users do not rely on it. To be called once per process.
 void tell_of_those_without_effect();
 
 /// The value that a text has as an entry's.

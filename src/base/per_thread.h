@@ -20,7 +20,7 @@ class PerThread {
   struct Owner {
     ~Owner() { delete std::exchange(of_thread, nullptr); }
   };
-  // Once the owner is destroyed, a value stays: what ends then is the process, or nearly always.
+  // A value that is made after the owner's destruction is never destroyed: the process is ending.
   static void make() {
     of_thread = new Value;
     static thread_local const Owner owner;

@@ -1,7 +1,7 @@
 // PluginLibrary: a shared library with plug-ins of NCCL's ABI (network, tuner, profiler,
-// environment), found and opened by NCCL's rules, and what all kinds share: the logger that they
-// are handed. Source: reference plugins §1.1, §2. Thread safety: any thread; plug-ins expect one
-// opening at a time, which callers see to.
+// environment), found and opened by NCCL's rules, and the logger that all kinds of plug-ins get.
+// Source: reference plugins §1.1, §2. Thread safety: any thread; plug-ins expect one opening at a
+// time, which callers see to.
 #pragma once
 
 #include <memory>
@@ -18,9 +18,9 @@ class PluginLibrary {
                           const char* format, ...);
   static const Logger kLogger;
 
-  /// Opens what `name` stands for: a file; NAME for `prefix`-NAME.so; STATIC_PLUGIN for the program
-  /// itself; empty for `prefix`.so. Null where nothing opens: `why` then says what dlopen did; it
-  /// stays empty where `name` is and there is no such file, which is nobody's mistake.
+  /// Opens the library that `name` stands for: a file; NAME for `prefix`-NAME.so; STATIC_PLUGIN for
+  /// the program itself; empty for `prefix`.so. Null if nothing opens, with dlopen's error in
+  /// `why`. `why` stays empty if `name` is empty and there is no such file, which is no mistake.
   static std::shared_ptr<PluginLibrary> open(std::string_view prefix, const std::string& name,
                                              std::string& why);
   /// The first library of NCCL_NET_PLUGIN that opens, where tuners and profilers may be, too; null:

@@ -34,7 +34,7 @@ enum class RunState : uint8_t { Unknown, Runs, Stopped };
 /// Can it be looked up here? Not if it is of another machine or PID namespace, or had no /proc to
 /// learn who it is from.
 bool is_visible(const ProcessId& process);
-/// As above, where `from` is the result of this_process(): makes no system call.
+/// Compares with `from`, the result of this_process(), and makes no system call.
 bool is_visible(const ProcessId& process, const ProcessId& from);
 /// Returns the state that /proc tells. Unknown: the process is not visible, has ended, or /proc
 /// hides it. If /proc was mounted in another PID namespace than this process's, its numbers are

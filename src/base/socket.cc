@@ -125,7 +125,8 @@ Result<std::optional<Socket>> Socket::accept(int* error_number) const {
   Fd fd(::accept4(fd_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
   *error_number = fd.valid() ? 0 : errno;
   if (!fd.valid()) {
-    // Errors of a connection that ended while it waited are reported here and concern nobody.
+    // accept() also reports the error of a connection that ended while it waited; it concerns
+    // nobody.
     const int error = *error_number;
     if (error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM)
       return Status::from_errno(error, "cannot accept a connection (limit: ulimit -n)");

@@ -21,9 +21,10 @@ struct Transfer {
   bool open = true;  // false: the peer closed its side (receive only)
 };
 
-/// Does this process, or its host, lack what a socket takes? The peer has nothing to do with it.
+/// True if this process or its host lacks a resource that a socket needs. The peer is not the
+/// cause.
 bool is_shortage(int error_number);
-/// For so long a shortage is no failure: other threads may close descriptors.
+/// A shortage of this length is no failure: other threads may close descriptors.
 inline constexpr std::chrono::seconds kShortagePatience{2};
 
 class Socket {
@@ -60,8 +61,8 @@ class Socket {
   struct Delivery {
     bool is_complete = true;               // the peer's system has all that this one has taken
     std::chrono::milliseconds silence{0};  // since anything was last acknowledged
-    /// How often the oldest data that are not acknowledged have been sent again, and the question
-    /// whether the peer has room in vain.
+    /// How often the system has sent the oldest unacknowledged data again, or asked without an
+    /// answer whether the peer has room.
     uint32_t tries = 0;
   };
   Result<Delivery> delivery() const;

@@ -39,9 +39,9 @@ class Thread {
   pid_t process_ = 0;  // of start(); 0: no thread
 };
 
-/// Locks `mutex` for the last work of `process`, which created what the mutex guards. A child made
-/// by fork() may have inherited the mutex locked by a thread that it does not have: there, where
-/// nothing of the parent's is left to do, the lock is only tried.
+/// Locks `mutex` for the last work of `process`, which created the objects that the mutex guards. A
+/// child made by fork() may have inherited the mutex locked by a thread that it does not have. So
+/// the child only tries the lock; none of the parent's work is left to do there.
 std::unique_lock<std::mutex> lock_at_exit(std::mutex& mutex, pid_t process);
 
 }  // namespace niccolite

@@ -59,7 +59,8 @@ class Reader {
   /// A blob of at most `most` bytes.
   std::span<const std::byte> blob(size_t most);
   std::string text(size_t most);
-  /// The number of elements that follow: at most `most`, and at most what the bytes left can hold.
+  /// Reads the number of elements that follow: at most `most`, and at most as many as the remaining
+  /// bytes can hold.
   uint32_t count(uint32_t most, size_t bytes_each);
   /// All bytes that are left.
   std::span<const std::byte> rest() { return raw(bytes_.size() - position_); }

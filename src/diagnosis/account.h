@@ -80,7 +80,7 @@ struct Account {
   /// How its ways to other machines do; none: it has none.
   std::optional<transport::NetworkState> network{};
   std::optional<Blocked> blocked{};
-  /// Its process has run for so long since it was last held up (stopped, or without a core).
+  /// How long its process has run since it was last held up (stopped, or without a core).
   std::chrono::milliseconds awake{0};
 
   Bytes encode() const;

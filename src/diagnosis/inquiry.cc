@@ -70,7 +70,7 @@ void Watch::examine_host_call() {
   const int most = std::min(nranks_, static_cast<int>(kMostFollowed));
   std::vector<int> peers;
   for (int step = 1; step < most; ++step) peers.push_back((rank_ + step) % nranks_);
-  // Whoever is silent is asked first, so that others' answers do not take the time.
+  // Asks silent ranks first, so that the answers of others do not take the time.
   std::stable_partition(peers.begin(), peers.end(), [&](int peer) {
     return hooks_.silences->find(hooks_.communicator, peer) != nullptr;
   });
@@ -135,10 +135,10 @@ void Watch::examine_wait(const Wait& wait) {
 }
 
 // True if the peer has left. A rank that has left cannot be asked. It leaves when its work is done,
-// so all its data are there. A wait for it that was seen after it had left is in vain.
+// so all its data are there. A wait for it that was seen after it had left will never end.
 bool Watch::is_doomed(const Wait& wait) {
   if (!hooks_.has_left(wait.peer)) return false;
-  // The proxy gives up what a rank that has left will not acknowledge.
+  // The proxy gives up data that a rank that has left will not acknowledge.
   if (wait.kind == executor::ReportKind::WaitingForAcknowledgement) return true;
   if (left_peer_ != wait.peer) {
     left_peer_ = wait.peer;
@@ -279,9 +279,9 @@ void Watch::judge_silence(const Wait& wait, const Account& waiting, int peer) {
   }
 }
 
-// To a rank whose machine is cut off all others are silent, and the rank that it waits for is no
-// more at fault than any other. Where there is nobody else to ask, `peer` is the one to be named:
-// it, or the network between the two.
+// Tells whether other ranks than `peer` can be reached. If this rank's machine is cut off, all
+// others are silent, and `peer` is no more at fault than they are. Without another rank to ask,
+// `peer` is named: it, or the network between the two.
 Watch::Reach Watch::reach_beside(int peer) {
   constexpr int kMostAsked = 3;  // each takes time if it does not answer
   int asked = 0;
@@ -326,7 +326,7 @@ bool Watch::is_silent(int peer) const {
   return silence != nullptr && silence->end - silence->begin >= kSilent;
 }
 
-// A question that is not answered takes time, in which the same wait is reported again.
+// An unanswered question takes time, in which the executor reports the wait again.
 milliseconds Watch::lasted_by_now(const Wait& wait) const {
   // relaxed: as in take_report().
   const Report report =

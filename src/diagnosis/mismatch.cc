@@ -108,8 +108,8 @@ bool are_different_messages(const Account& a, const Account& b) {
   return a.wait->kind == b.wait->kind && a.wait->kind != executor::ReportKind::Waiting;
 }
 
-/// Can the operations in which `a` and `b` wait, `a` for `b`, not be the same, whatever else was
-/// launched with the calls that we know of? Messages and collectives are never launched together.
+/// True if the operations in which `a` and `b` wait, `a` for `b`, must be different, whatever else
+/// was launched with the known calls. Messages and collectives are never launched together.
 bool are_different(const Account& a, const Account& b) {
   const Kind of_a = kind_of_wait(a), of_b = kind_of_wait(b);
   if (of_a != of_b) return true;
@@ -273,7 +273,8 @@ std::optional<std::string> judge_cycle(std::span<const Waiter> cycle) {
   for (size_t i = 0; i < cycle.size(); ++i) {
     const Waiter& waiter = cycle[i];
     const Waiter& awaited = cycle[(i + 1) % cycle.size()];
-    // It may have begun to wait, and the other may have done its part, after what we know of.
+    // The wait may have begun, and the other rank may have done its part, after the accounts were
+    // made.
     if (waiter.earliest_look < awaited.under_way || may_have_come(awaited, waiter))
       return std::nullopt;
     const Kind kind = kind_of_wait(waiter.account);
@@ -313,7 +314,7 @@ Made has_made_end_of(const calls::LoggedCall& logged, const Account& waiting, co
         return Made::NotKnown;
       return *made >= other.number ? Made::Yes : Made::No;
     });
-  // Accounts count messages with the rank that asked; the log has those with every rank.
+  // Accounts count messages with the asking rank; the log has messages with every rank.
   uint64_t most = 0;
   bool has_captured = false;
   for (const calls::LoggedCall& other : late.log.calls) {
@@ -347,7 +348,7 @@ bool has_done_end_of(const calls::LoggedCall& logged, const Account& waiting, co
 bool is_held_up(std::span<const Waiter> path, const Waiter& held) {
   for (size_t i = 0; i < path.size(); ++i) {
     const Waiter& awaited = i + 1 < path.size() ? path[i + 1] : held;
-    // As in judge_cycle().
+    // The condition of judge_cycle().
     if (path[i].earliest_look < awaited.under_way || may_have_come(awaited, path[i])) return false;
   }
   const Account& first = path.front().account;

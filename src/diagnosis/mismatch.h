@@ -30,7 +30,7 @@ std::optional<std::string> compare_messages(const Account& a, const Account& b);
 /// `b_tag` from rank `b`: a proof by itself. The logs may have forgotten the calls.
 std::string describe_difference(const Account& a, uint16_t a_tag, const Account& b, uint16_t b_tag);
 
-/// A rank whose wait, or whose hold's, is known, in the time of whoever asked.
+/// A rank whose wait, or whose hold's wait, is known. Times are the asking rank's.
 struct Waiter {
   using Time = std::chrono::steady_clock::time_point;
   Account account;       // has a wait, or a hold
@@ -39,8 +39,9 @@ struct Waiter {
   Time told{};           // the account is of then or before
 };
 
-/// Each of the ranks waits for the next, the last for the first. A rank that is late is no proof,
-/// and these are not late: what do they say if not all of them can be in the same operation?
+/// Judges a circle: each rank waits for the next, the last for the first. Lateness alone is no
+/// proof, and none of these ranks is late. Returns the mismatch if they cannot all be in one
+/// operation.
 std::optional<std::string> judge_cycle(std::span<const Waiter> cycle);
 
 /// The call that waits; null: the log does not tell.
@@ -51,15 +52,16 @@ const calls::LoggedCall* find_waiting(const Account& account);
 enum class Made : uint8_t { No, Yes, NotKnown };
 Made has_made_end_of(const calls::LoggedCall& logged, const Account& waiting, const Account& late);
 
-/// Whether `late` has done its end of the call, as far as its executor tells: ranks need not end
-/// together, and what carries the data may be slow.
+/// True if `late` has done its end of the call, as far as its executor tells. Ranks need not end
+/// together, and the carrier of the data may be slow.
 bool has_done_end_of(const calls::LoggedCall& logged, const Account& waiting, const Account& late);
 
 /// Each rank of the path waits for the next, the last for `held`, which has a hold. True if it is
 /// proved that the operation of the first cannot end before the operation that holds `held` up.
 bool is_held_up(std::span<const Waiter> path, const Waiter& held);
 
-/// Each of these cannot end before the next one, nor the last before the first.
+/// Describes a circle of operations: none can end before the next one, and the last not before the
+/// first.
 std::string describe_circle(std::span<const Stuck> circle);
 
 }  // namespace niccolite::diagnosis

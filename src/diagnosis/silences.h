@@ -1,6 +1,6 @@
 // Silences: which ranks have not answered this process, and since when. One thread looks after all
-// ranks of a process and asks for them in turn, so that each rank asks rarely: what one of them has
-// learned of a communicator's rank counts for all of them.
+// ranks of a process and asks for them in turn, so that each rank asks rarely. An answer about a
+// communicator's rank therefore counts for all ranks of the process.
 // Thread safety: the watchdog's thread alone.
 #pragma once
 

@@ -63,7 +63,7 @@ class StatusBoard {
   /// The functions of a communicator that the board calls.
   struct Entry {
     std::function<RankStatus()> describe;
-    /// By rank; one is this process.
+    /// Names the process of a rank; for one rank this is the own process.
     std::function<ProcessName(int rank)> name_of;
     std::function<int(int rank)> device_of;
     /// Has that rank's process died?

@@ -275,7 +275,7 @@ std::optional<Verdict> judge_network(const Account& waiting, const Account& awai
     const transport::Traffic* const sent = sender.network->find(receiver.rank);
     if (sent == nullptr || sent->unacknowledged.value_or(kMoves) < kStandsStill) return false;
     if (sent->has_another_way) return false;
-    // Whoever was held up meanwhile, or has not had a core, is no news of the link.
+    // An end that was held up, or had no core, tells nothing about the link.
     for (const Account* const account : {&sender, &receiver})
       if (!account->network->comes_round() || account->awake < kStandsStill) return false;
     const transport::Traffic* const received = receiver.network->find(sender.rank);

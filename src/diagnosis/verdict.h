@@ -26,7 +26,7 @@ enum class Cause : uint8_t {
   CutOff          // it hears nothing from any other machine
 };
 
-/// A fault, and not merely somebody who is late.
+/// True for a fault; false if the rank may merely be late.
 bool is_fault(Cause cause);
 
 struct Verdict {
@@ -45,13 +45,14 @@ struct Verdict {
 
   /// Are both of one operation?
   bool is_of_same_operation_as(const Verdict& other) const;
-  /// Do both say the same of one operation? Who waits does not matter for collectives.
+  /// True if both name one cause of one operation. For collectives the waiting rank does not
+  /// matter.
   bool is_same_as(const Verdict& other) const;
   /// Names communicator, operation, rank and process, the rank's last call, and a remedy. `process`
   /// is the culprit's, as in "process 4711 on host a12".
   std::string describe(uint64_t communicator, const std::string& process) const;
 
-  /// `culprit` has not called: names a call of it that is blocked, if there is one.
+  /// `culprit` has not made the call: names its blocked call, if there is one.
   void say_blocked(const Account& culprit);
 
   Bytes encode() const;
@@ -62,10 +63,10 @@ struct Verdict {
 /// `late` waits for nothing, and `waiting`, which has a wait, waits for it. Nothing when the log of
 /// `waiting` does not tell in which call.
 std::optional<Verdict> judge_late(const Account& waiting, const Account& late);
-/// `waiting`, which has a wait, waits for `awaited`: what stands between them, if that is the proxy
-/// of one or the link. A link on which bytes still come is slow, and no fault.
+/// `waiting`, which has a wait, waits for `awaited`. Returns a verdict if the proxy of one of them,
+/// or the link, is the cause. A link on which bytes still come is slow, and no fault.
 std::optional<Verdict> judge_network(const Account& waiting, const Account& awaited);
-/// As judge_late(), for a rank that gives no account for the reason `cause`.
+/// Judges like judge_late(), for a rank that gives no account for the reason `cause`.
 std::optional<Verdict> judge_silent(const Account& waiting, int rank, Cause cause);
 
 }  // namespace niccolite::diagnosis

@@ -1,5 +1,5 @@
-// How the watches of all ranks come to one verdict: whoever finds a cause proposes it to the lowest
-// rank that can decide, which tells all.
+// How the watches of all ranks agree on one verdict: a rank that finds a cause proposes it to the
+// lowest rank that can decide, which tells all.
 #include <array>
 
 #include "base/log.h"
@@ -76,7 +76,7 @@ void Watch::print(const Verdict& verdict) {
   log_.recorder()->add(event);
   const std::string text = verdict.describe(hooks_.communicator, hooks_.describe(verdict.rank));
   observe::Dumps::of_process().request(text);
-  // Whoever is late may be busy, which is no fault. A fault is a warning in one log, so that the
+  // A late rank may be busy, which is no fault. A fault is a warning in one log only, so that the
   // screen of a large job has it once.
   if (is_fault(verdict.cause) && verdict.waiting == rank_) {
     LOG(Warn, Init, "{}", text);

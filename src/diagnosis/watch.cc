@@ -80,8 +80,8 @@ Report Watch::take_report(Time* earliest, Time* latest) {
   return executor::decode_report(report);
 }
 
-// A kernel that has given all of its data to the proxy waits for acknowledgements. Where the proxy
-// waits for room with the peer, the wait is for a call of the peer all the same.
+// A kernel that has given all of its data to the proxy waits for acknowledgements. If the proxy
+// waits for room with the peer, then the kernel in fact waits for a call of the peer.
 executor::ReportKind Watch::kind_of(const Report& report) const {
   if (report.kind != ReportKind::WaitingForAcknowledgement || hooks_.network == nullptr)
     return report.kind;
@@ -145,7 +145,8 @@ std::optional<Hold> Watch::holding(int device, uint64_t stream) const {
     wait = wait_;
     hold.chain = chain_;
   }
-  // After the wait was seen: what waits was launched before, on a stream that is known by now.
+  // After the wait was seen: the waiting operation was launched before, on a stream that is known
+  // by now.
   if (!wait || hooks_.device != device || log_.only_stream() != stream) return std::nullopt;
   // It ends by itself, whatever ranks call.
   if (wait->kind == executor::ReportKind::WaitingForAcknowledgement) return std::nullopt;

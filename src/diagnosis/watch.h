@@ -1,7 +1,7 @@
-// Watch: looks after one communicator of several ranks: takes what waits have reported (executor/
-// report.h), asks other ranks for their calls, and has the communicator fail on all ranks once it
-// is proved that they have called different things. Whoever merely waits for a late rank goes on
-// waiting. The decisions and their reasons: docs/design/failures.md.
+// Watch: looks after one communicator of several ranks. It takes reports of waits
+// (executor/report.h), asks other ranks for their calls, and has the communicator fail on all ranks
+// once it is proved that they have called different things. A rank that merely waits for a late
+// rank goes on waiting. The decisions and their reasons: docs/design/failures.md.
 //
 // Thread safety: look() by one thread at a time; account() by any.
 #pragma once
@@ -36,14 +36,15 @@ class Watch {
     int device = 0;
     uint64_t communicator = 0;  // its id, as log lines have it
     std::function<Time()> now;
-    /// Waits so long for an answer at most.
+    /// Asks a rank for its account; waits for `patience` at most.
     std::function<Result<Account>(int peer, std::chrono::milliseconds patience)> ask;
     std::function<bool(int peer)> has_left;
     /// The newest holding() of this process's other watches.
     std::function<std::optional<Hold>(uint64_t stream)> find_holder;
-    /// As ask(), and has `peer` keep_farewell() of this rank's last account.
+    /// Asks as ask() does, and has `peer` keep_farewell() of this rank's last account.
     std::function<Result<Account>(int peer, const Account& mine)> say_farewell;
-    /// Nothing that only an answer could tell: what the peer's machine says of its process.
+    /// Returns the state of the peer's process, as its machine tells it. Never asks the process
+    /// itself.
     std::function<RunState(int peer)> run_state;
     /// How this rank's ways to other machines do. Null: it has none.
     std::function<std::optional<transport::NetworkState>()> network;
@@ -59,7 +60,7 @@ class Watch {
     /// Takes stock of all ranks from time to time while this rank does not wait. One rank of the
     /// communicator has it; null: not this one.
     std::function<void()> survey;
-    /// After so long a standstill becomes a warning; zero: never.
+    /// A standstill of this length becomes a warning; zero: never.
     std::chrono::seconds stall_warning{10};
     std::function<bool()> has_failed;             // nothing is left to be found out
     std::function<void(const Status&)> fail_all;  // makes the communicator fail on all ranks
@@ -69,8 +70,8 @@ class Watch {
   Watch(int rank, int nranks, const calls::CallLog& log, executor::ControlWords& control,
         Hooks hooks);
 
-  /// To be called some twenty times a second. Nearly always one load; may take seconds when ranks
-  /// have to be asked.
+  /// Looks at the reports. To be called about twenty times a second. It is nearly always one load,
+  /// but may take seconds when ranks have to be asked.
   void look();
 
   /// Decides on a verdict that a rank has found: has all ranks note() it, unless a verdict on the
@@ -103,7 +104,7 @@ class Watch {
       800};  // so that a verdict comes within two seconds
   // A wait that goes on is reported every second at least.
   static constexpr std::chrono::milliseconds kFresh{1500};
-  /// A call that has waited for another thread's for so long is told of.
+  /// A call that has waited for another thread's call for this long is reported.
   static constexpr std::chrono::milliseconds kBlocked{500};
 
   struct Wait {
@@ -123,7 +124,7 @@ class Watch {
   static bool is_same_operation(const Wait& before, const Wait& wait);
   void keep_wait(Wait& wait) EXCLUDES(mutex_);
   executor::ReportKind kind_of(const executor::Report& report) const;
-  /// account() without a hold, and the same of an earlier wait.
+  /// Return account() without a hold, of the present wait or of an earlier one.
   Account own_account(int asker) const EXCLUDES(mutex_);
   Account own_account(int asker, const std::optional<Wait>& wait) const EXCLUDES(mutex_);
   Stuck describe_stuck(const Wait& wait, const calls::LoggedCall& logged) const;

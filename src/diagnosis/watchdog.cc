@@ -72,8 +72,8 @@ std::optional<Hold> Watchdog::find_holder(const Watch& held, int device, uint64_
 void Watchdog::run() {
   std::unique_lock lock(mutex_);
   while (!stopping_) {
-    // By index: watches come and go while one of them is looked at. One that moves down past the
-    // index is looked at the next time.
+    // By index, because watches come and go while one of them is looked at. A watch that moves down
+    // past the index is looked at the next time.
     for (size_t i = 0; i < watches_.size() && !stopping_; ++i) {
       Watch* const watch = watches_[i];
       current_ = watch;
