@@ -341,7 +341,8 @@ cudaError_t cudaDeviceGetP2PAttribute(int* value, cudaDeviceP2PAttr attribute, i
   });
 }
 
-// Memory of virtual GPUs is the host's: what a network device has written is there.
+// Memory of virtual GPUs is the host's, so data that a network device has written are there
+// already.
 cudaError_t cudaDeviceFlushGPUDirectRDMAWrites(cudaFlushGPUDirectRDMAWritesTarget target,
                                                cudaFlushGPUDirectRDMAWritesScope scope) {
   return call([&](Runtime&) {

@@ -1,5 +1,5 @@
-// cudaGetDriverEntryPoint: functions of the driver, by name. Its library lies beside this one, and
-// is loaded when somebody asks.
+// cudaGetDriverEntryPoint: functions of the driver, by name. The driver's library lies beside this
+// one, and is loaded at the first question.
 #include <dlfcn.h>
 
 #include <climits>

@@ -18,7 +18,7 @@ using vcuda::Runtime;
 
 namespace {
 
-// The program's own references to a user object; graphs hold theirs beside.
+// The program's own references to a user object; graphs hold references of their own.
 struct References {
   std::mutex mutex;
   std::weak_ptr<UserObject> object;

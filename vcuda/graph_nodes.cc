@@ -139,7 +139,8 @@ cudaError_t read(cudaGraphNode_t node, const void* out, Read&& read) {
   });
 }
 
-// ---- lists: as CUDA gives them, as many as there is room for; what room is left is nulled
+// ---- lists, as CUDA gives them: as many entries as there is room for, and nulls in the remaining
+// room
 
 void give(const std::vector<void*>& found, cudaGraphNode_t* out, size_t room) {
   for (size_t i = 0; i < room; ++i)

@@ -1,7 +1,7 @@
-// Programs with kernels of their own. The compiler's code registers them before main(), which is
-// accepted: a library may bring kernels that nobody launches. A launch is refused, and the first
-// one says why on stderr. So are the runtime's functions that need kernels, arrays or other
-// hardware.
+// Programs with kernels of their own. The compiler's code registers them before main(). That is
+// accepted, because a library may bring kernels that are never launched. A launch is refused, and
+// the first one tells the reason on stderr. The runtime's functions that need kernels, arrays or
+// other hardware are refused in the same way.
 #include <cxxabi.h>
 
 #include <atomic>

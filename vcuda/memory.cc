@@ -47,8 +47,8 @@ bool is_known(Runtime& runtime, const void* pointer) {
   return runtime.memory().find(pointer, &ignored);
 }
 
-// The direction must agree with what the pointers are; host memory of either kind passes for
-// "host".
+// Checks that the direction agrees with the kinds of the pointers; host memory of either kind
+// passes for "host".
 Error check_direction(Runtime& runtime, const void* target, const void* source,
                       cudaMemcpyKind kind) {
   const bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
@@ -148,10 +148,10 @@ cudaError_t cudaFree(void* pointer) {
     MemoryProperties found;
     if (!runtime.memory().find(pointer, &found) || found.base != pointer)
       return Error::InvalidValue;
-    // As on CUDA: what the driver mapped is for whoever mapped it to release.
+    // As on CUDA, memory that the program has mapped by the driver must be released by the driver.
     if (found.origin != MemoryOrigin::Carved || found.kind == PointerKind::Host)
       return Error::InvalidValue;
-    // As on CUDA: work that was queued before may still use it.
+    // As on CUDA, work that was queued before may still use the memory.
     (void)runtime.drain(found.device, niccolite::Deadline::never());
     return runtime.memory().release(pointer);
   });

@@ -1,9 +1,9 @@
-// Buffer: memory that a Python object shows, as a communication call needs it.
+// Buffer: memory of a Python object, in the form that a communication call needs.
 //
-// NumPy arrays, nccl.core's own memory and objects that have Python's buffer protocol
-// are read here; all others by nccl.core.buffer.resolve, which knows torch, CuPy, the CUDA Array
-// Interface, DLPack and __array_interface__. A Buffer keeps its memory alive: it holds the object
-// and, where there is one, the export of its memory. The GIL must be held, except where noted.
+// NumPy arrays, nccl.core's own memory and objects that have Python's buffer protocol are read
+// here; all others by nccl.core.buffer.resolve, which knows torch, CuPy, the CUDA Array Interface,
+// DLPack and __array_interface__. A Buffer keeps its memory alive: it holds the object and the
+// export of its memory, if there is one. The GIL must be held, except where noted.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -44,7 +44,7 @@ class Buffer {
  private:
   static constexpr int kHost = -1;
 
-  /// NcclInvalid where one is not as a call wants it. `is_readonly`: and the call writes.
+  /// NcclInvalid if the elements do not lie side by side, or the call writes to read-only memory.
   void require_usable(bool is_dense, bool is_readonly) const;
   [[noreturn]] void throw_elsewhere(int device) const;
   void read_buffer_protocol(bool written);

@@ -1,9 +1,10 @@
-// The communication calls of a communicator: checks what can be seen from here, queues, and keeps
-// the buffers. Arguments are Python's as the user gave them; nccl.core.Communicator documents each.
+// The communication calls of a communicator. They check the arguments, queue the operation, and
+// keep the buffers. Arguments are Python's as the user gave them; nccl.core.Communicator documents
+// each.
 //
-// When a call is over: on virtual GPUs, where buffers are arrays that the program reads at once, a
-// call without a stream returns when its result is there (in a group: the end of the group does).
-// With a stream, and on GPUs always, it returns when it is queued.
+// On virtual GPUs the program reads its arrays at once. So there a call without a stream returns
+// when its result is there; in a group the end of the group does. With a stream, and always on
+// GPUs, a call returns when it is queued.
 #pragma once
 
 #include <nanobind/nanobind.h>

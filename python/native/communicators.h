@@ -1,5 +1,5 @@
-// Making, asking and ending communicators, and what belongs to one: registrations, windows,
-// operators, device communicators.
+// Making, asking and ending communicators, and their resources: registrations, windows, operators,
+// device communicators.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -11,8 +11,9 @@
 
 namespace niccolite::python {
 
-/// Structs of NCCL 2.32's headers have more fields, a tail, than the structs of nccl.h. A library
-/// is told of the tail only when a field of it is set: an older library does not know the layout.
+/// Structs of NCCL 2.32's headers have more fields, a tail, than the structs of nccl.h. The library
+/// hears of the tail only when a field in it is set, because an older library does not know the
+/// layout.
 constexpr unsigned kVersionOfTails = NCCL_VERSION(2, 32, 3);
 template <typename Struct>
 void announce_tail(Struct& values) {

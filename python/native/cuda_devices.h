@@ -8,7 +8,7 @@
 
 namespace niccolite::python {
 
-/// Null, and `why_not`, where there is no driver or no GPU.
+/// Null, with the reason in `why_not`, if there is no driver or no GPU.
 std::unique_ptr<Devices> open_cuda_devices(std::string* why_not);
 
 }  // namespace niccolite::python

@@ -64,7 +64,7 @@ CurrentDevice::~CurrentDevice() {
   try {
     devices().set_current(previous_);
   } catch (...) {
-    // It was current a moment ago; a destructor has nobody to tell.
+    // The device was current a moment ago, and a destructor cannot report an error.
   }
 }
 

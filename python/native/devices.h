@@ -1,9 +1,9 @@
 // Devices: the GPUs of this process as far as the package needs them. Two implementations: the CUDA
 // driver (libcuda.so.1, opened at run time) and Niccolite's virtual GPUs (vcuda's runtime, opened
-// beside the library). Which one is decided as the library decides it (NICCOLITE_DEVICES).
+// from the library's folder). The choice follows the library's (NICCOLITE_DEVICES).
 //
 // Streams and events are the handles of CUDA. Failures throw RuntimeError, which needs the GIL;
-// functions marked "any thread" neither throw nor need it.
+// functions marked "any thread" do not throw and do not need it.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +27,7 @@ class Devices {
   virtual int count() = 0;
   /// The current device of the calling thread.
   virtual int current() = 0;
-  /// As current(), or kNone if neither the thread nor CUDA has chosen a device for the thread.
+  /// Returns current(), or kNone if neither the thread nor CUDA has chosen a device for the thread.
   virtual int chosen() { return current(); }
   static constexpr int kNone = -1;
   virtual void set_current(int device) = 0;

@@ -1,5 +1,5 @@
-// Tensors of PyTorch and arrays of CuPy, asked by their methods and attributes:
-// nccl.core.buffer.resolve does the same in Python, and takes five times as long.
+// Reads tensors of PyTorch and arrays of CuPy by their methods and attributes.
+// nccl.core.buffer.resolve does so in Python, and takes five times as long.
 #pragma once
 
 #include <nanobind/nanobind.h>

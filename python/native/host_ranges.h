@@ -18,7 +18,7 @@ class HostRanges {
 
   /// Makes [data, data + bytes) reachable; bytes > 0. False: it cannot be.
   bool acquire(void* data, size_t bytes);
-  /// Ends what one acquire() with the same arguments began.
+  /// Releases the range of one acquire() with the same arguments.
   void release(void* data, size_t bytes);
 
  private:

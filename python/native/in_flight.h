@@ -1,9 +1,10 @@
-// InFlight: what operations that a stream has not finished yet are using. One of each communicator.
+// InFlight: the buffers of operations that a stream has not finished yet. Each communicator has
+// one.
 //
 // An event behind every operation would cost more than the operation, so buffers are kept in
 // batches: one event stands behind a batch of kBatch, and later calls look whether the oldest is
-// done. Buffers of operations that went into a CUDA graph, which may be launched any time, stay
-// until the end. Thread safety: the GIL must be held.
+// done. Buffers of operations in a CUDA graph, which may be launched at any time, stay until the
+// end. Thread safety: the GIL must be held.
 #pragma once
 
 #include <array>
@@ -29,7 +30,8 @@ class InFlight {
   std::span<const Buffer> newest() const { return open_; }
   /// Everything is done, or will never be.
   void clear();
-  /// Nobody will end the communicator: what operations of failed calls may use is never freed.
+  /// Nobody will end the communicator: buffers that operations of failed calls may use are never
+  /// freed.
   void abandon();
 
  private:

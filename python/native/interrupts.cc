@@ -23,7 +23,7 @@ static struct sigaction python_handler;
 static std::atomic<InterruptibleWait*> current_wait{nullptr};
 static std::atomic<bool> is_aborting{false};
 
-// Held by whoever takes a handle out, and while a call that does not end the communicator uses one.
+// Held while a handle is taken out, and while a call that does not end the communicator uses one.
 static std::mutex handles;
 
 ncclComm_t take(ncclComm_t& place) {

@@ -29,9 +29,10 @@ class InterruptibleWait {
   bool is_watched_ = false;
 };
 
-/// Takes the handle out of its place, which is null then. Whoever ends a communicator while another
-/// thread may be waiting for it does so first; so that thread neither asks about a handle that the
-/// library has forgotten, nor takes work that was cut short for finished. Any thread.
+/// Takes the handle out of its place, which is null then. A thread that ends a communicator does so
+/// first, because another thread may be waiting for it. The waiting thread then does not ask about
+/// a handle that the library has forgotten, and does not take aborted work for finished. Any
+/// thread.
 ncclComm_t take(ncclComm_t& place);
 /// Returns the state of ncclCommGetAsyncError, or the error of that call; success if the handle was
 /// taken out. Any thread; the function must have been looked up before.

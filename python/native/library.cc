@@ -60,7 +60,7 @@ std::string Library::path() const {
 }
 
 bool Library::is_ours() const {
-  // Only Niccolite is installed with virtual GPUs beside it, and needs them there.
+  // Only Niccolite has its virtual GPUs installed beside it, because it needs them there.
   std::error_code error;
   const auto folder = std::filesystem::path(path()).parent_path();
   return std::filesystem::exists(folder / "vcuda" / "libcudart.so.13", error);

@@ -1,7 +1,7 @@
-// The loaded libnccl.so.2: its functions by name, looked up when first wanted, so that any library
-// with NCCL's interface will do, whatever it lacks.
+// The loaded libnccl.so.2: its functions by name, looked up at their first use. So any library with
+// NCCL's interface will do, whatever it lacks.
 //
-// Which one, decided once, at the first use:
+// The library is chosen once, at the first use:
 //   1. NICCOLITE_LIBRARY, a path;
 //   2. one whose symbols the whole process sees (LD_PRELOAD);
 //   3. ours, beside the package.

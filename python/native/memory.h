@@ -32,8 +32,9 @@ class DeviceMemory {
   bool is_closed() const { return (state_.load(std::memory_order_acquire) & kClosed) != 0; }
   void free() noexcept;
 
-  // Interpreters without a GIL share objects between threads: whoever takes state_ to kClosed, with
-  // no user, frees. acq_rel, so that what users did happens before.
+  // Interpreters without a GIL share objects between threads. The thread that sets state_ to
+  // kClosed without a user, or the last user, frees the memory. acq_rel, so that the users'
+  // accesses happen before.
   static constexpr uint64_t kClosed = uint64_t{1} << 63;
   std::atomic<uint64_t> state_{0};  // users, and kClosed
   std::atomic<void*> data_{nullptr};

@@ -1,5 +1,5 @@
-// niccolite._native: what nccl.core stands on. Nothing here is for users; handles are integers, and
-// arguments have no names.
+// niccolite._native: the extension under nccl.core. Nothing here is for users; handles are
+// integers, and arguments have no names.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>

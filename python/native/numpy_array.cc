@@ -39,7 +39,7 @@ constexpr int kIsRowMajor = 0x1;
 constexpr int kIsColumnMajor = 0x2;
 constexpr int kIsWriteable = 0x400;
 
-// By NPY_TYPES; long and unsigned long have 8 bytes where CUDA is.
+// Types by NPY_TYPES; long and unsigned long have 8 bytes on CUDA's platforms.
 static_assert(sizeof(long) == 8);
 constexpr std::array<ncclDataType_t, 24> kTypes = [] {
   std::array<ncclDataType_t, 24> types{};

@@ -1,8 +1,9 @@
-// NumPy's arrays, read as NumPy's binary interface lays them out: the buffer protocol would write
-// out the format and the shape of each array anew at every call, half a microsecond for two.
+// Reads NumPy's arrays in the layout of NumPy's binary interface. The buffer protocol would write
+// out the format and the shape of each array anew at every call, which takes half a microsecond for
+// two.
 //
-// The members read here have stood where they stand since NumPy 1.7 and are part of the interface
-// that extensions are compiled against, in NumPy 2 as well.
+// The members read here have had their place since NumPy 1.7 and are part of the interface against
+// which extensions are compiled, in NumPy 2 as well.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -18,17 +18,16 @@
 namespace niccolite::parameters {
 
 // Kinds. A default of INT64_MIN means "unset".
-//   INTEGER(function, "NAME", default, minimum, maximum, "meaning")   C's prefixes 0x and 0
-//   BYTES(function, "NAME", default, minimum, maximum, "meaning")     as INTEGER, or with K, M, G
-//   (1024s)
-//   FLAG(function, "NAME", default, "meaning")                        0, 1, no, yes, false, true,
-//   off,
-//                                                                     on, n, y, f, t
-//   CHOICE(function, "NAME", "ONE|OTHER", "meaning")                  one of these in any case,
-//   given
-//                                                                     as written here; empty: unset
-//   TEXT(function, "NAME", "meaning")                                 its reader knows its syntax;
-//                                                                     empty when unset
+//   INTEGER(function, "NAME", default, minimum, maximum, "meaning")
+//     a number, with C's prefixes 0x and 0
+//   BYTES(function, "NAME", default, minimum, maximum, "meaning")
+//     a number, which may end in K, M or G (1024s)
+//   FLAG(function, "NAME", default, "meaning")
+//     0, 1, no, yes, false, true, off, on, n, y, f, t
+//   CHOICE(function, "NAME", "ONE|OTHER", "meaning")
+//     one of these in any case, given as written here; empty: unset
+//   TEXT(function, "NAME", "meaning")
+//     its reader knows its syntax; empty when unset
 // Variables of NCCL that do nothing here are no parameters. If one of the variable's values asks
 // for behaviour that is always on, the reason begins with this value: "as 1: ...".
 //   WITHOUT_EFFECT("NAME", "reason")

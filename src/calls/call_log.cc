@@ -72,7 +72,7 @@ void CallLog::note_stream(std::optional<uint64_t> stream) {
   const uint64_t next = stream.value_or(kSeveralStreams);
   const uint64_t known = stream_.load(std::memory_order_relaxed);  // relaxed: the only writer's
   if (known == next || known == kSeveralStreams) return;
-  // [release] to only_stream(): whoever sees the launch wait sees this, too.
+  // [release] to only_stream(): a thread that sees the launch wait sees this store, too.
   stream_.store(known == kNoStream ? next : kSeveralStreams, std::memory_order_release);
 }
 

@@ -1,13 +1,13 @@
-// CallLog: what one rank has called on one communicator, for the day on which the ranks turn out to
+// CallLog: the calls of one rank on one communicator, for the day on which the ranks turn out to
 // have called different things (docs/design/failures.md). It numbers the calls, writes them
-// to the communicator's event stream (observe/recorder.h) and reads them there; adding costs a few
+// to the communicator's event stream (observe/recorder.h) and reads them there. Adding costs a few
 // nanoseconds, and nothing is formatted before somebody asks. Thread safety: any thread.
 //
 // Numbers. Ranks that make the same calls in the same order give them the same numbers, so that
-// calls can be compared one by one: collectives count from 1, the messages of each pair of ranks
-// and direction count from 1. A call that is captured in a graph runs when the graph is replayed,
-// any number of times, which the host does not see: it has no number, and from the first of them on
-// the numbers of its kind prove nothing any more (Numbers::provable).
+// calls can be compared one by one. Collectives count from 1, and the messages of each pair of
+// ranks and direction count from 1. A call that is captured in a graph runs at every replay of the
+// graph, which the host does not see. So it has no number, and after the first such call the
+// numbers of its kind prove nothing any more (Numbers::provable).
 #pragma once
 
 #include <array>
@@ -52,7 +52,7 @@ struct Numbers {
 
 class CallLog {
  public:
-  /// Calls that content() has at most, of those with a number and of those without.
+  /// The most calls of content(), separately for calls with and without a number.
   static constexpr size_t kKept = 256;
   static_assert(kKept <= observe::Recorder::kKept && kKept <= observe::Recorder::kKeptCaptured);
 
@@ -64,8 +64,8 @@ class CallLog {
   /// a graph.
   void add(std::span<const Call> calls, bool is_captured, Joined joined = Joined::Perhaps)
       EXCLUDES(mutex_);
-  /// To be told before each launch: a live one on this stream (gpu::Machine::stream_id), or one
-  /// that is captured. By one thread at a time. The launch's number.
+  /// Tells the log of the next launch: a live one on this stream (gpu::Machine::stream_id), or a
+  /// captured one. Returns the launch's number. By one thread at a time.
   uint64_t before_launch_on(std::optional<uint64_t> stream);
 
   /// The events of the communicator, these calls included.
@@ -86,8 +86,9 @@ class CallLog {
   /// The stream of all live launches so far, whose order is the stream's. None: there were several
   /// streams, a capture, or no launch.
   std::optional<uint64_t> only_stream() const;
-  /// A call of the host in which ranks wait for each other: one that all ranks but `excluded` make,
-  /// or an operation's first, which waits for the processes of the ranks that it connects with.
+  /// A call of the host in which ranks wait for each other. All ranks except for `excluded` make
+  /// it, or it is an operation's first, which waits for the processes of the ranks that it connects
+  /// with.
   struct HostCall {
     std::string function;  // "ncclCommSplit"
     uint64_t number = 0;   // among the calls of its kind on this communicator, from 1
@@ -95,7 +96,7 @@ class CallLog {
     std::vector<int> excluded;
     Deadline::Clock::time_point since{};
   };
-  /// The rank is in such a call as long as this lives. None of a null log.
+  /// The rank is in such a call as long as this lives. A null log has no such calls.
   class HostCallScope {
    public:
     HostCallScope(CallLog* log, const char* function, std::vector<int> excluded = {},
@@ -121,7 +122,7 @@ class CallLog {
     const char* function = nullptr;  // "ncclAllReduce"
     Deadline::Clock::time_point since{};
   };
-  /// There is such a call as long as this lives. None of a null log.
+  /// There is such a call as long as this lives. A null log has no such calls.
   class BlockedScope {
    public:
     BlockedScope(CallLog* log, const char* function,

@@ -46,8 +46,8 @@ std::string Range::describe() const {
   return fmt::format("{} to {} ({} bytes)", start, static_cast<const void*>(end()), bytes);
 }
 
-// In the order of their addresses: each is compared with the receive, and with the send, that
-// reaches furthest of those before it.
+// Compares messages in the order of their addresses: each with the receive, and with the send, that
+// reaches furthest among the messages before it.
 Status check_overlaps(std::span<const GroupMessage> messages) {
   std::vector<Placed> placed;
   for (const GroupMessage& message : messages) {

@@ -34,8 +34,8 @@ struct GroupMessage {
   int rank;  // that sends or receives
 };
 
-/// A group's messages are under way together: what one receives must not lie where another one
-/// receives or sends.
+/// Checks a group's messages, which are under way together: the buffer of a receive must not
+/// overlap the buffer of another message.
 Status check_overlaps(std::span<const GroupMessage> messages);
 
 }  // namespace niccolite::calls

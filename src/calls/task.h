@@ -1,5 +1,5 @@
-// Task: one call of the API with its buffers and stream, as groups collect them. Call: what ranks
-// must agree on about it.
+// Task: one call of the API with its buffers and stream, as groups collect them. Call: the part of
+// the call on which ranks must agree.
 #pragma once
 
 #include <cstdint>
@@ -38,9 +38,9 @@ struct Task {
                              // launched; null: none
 };
 
-/// The call's fingerprint (executor/protocol/call_tag.h). Equal for calls that match: collectives
-/// of one kind, count, type, operation, root and settings; a send and a receive of as many bytes.
-/// Calls that do not match differ, but for one pair in 65,536.
+/// Returns the call's fingerprint (executor/protocol/call_tag.h). It is equal for calls that match:
+/// collectives of one kind, count, type, operation, root and settings; a send and a receive of as
+/// many bytes. Calls that do not match differ, except for one pair in 65,536.
 uint16_t tag_of(const Call& call);
 
 /// The API function: "ncclAllReduce", "ncclSend".

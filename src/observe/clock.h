@@ -22,10 +22,10 @@ inline uint64_t ticks() {
 #endif
 }
 
-/// Translates ticks into nanoseconds since 1970, as the clock of the host has them when the Clock
-/// is made. How long a tick is comes from CLOCK_MONOTONIC, which nobody sets: both are compared
-/// when the process begins to look at it and when the Clock is made; the longer that is ago, the
-/// better. Times of one Clock are in the order of their ticks.
+/// Translates ticks into nanoseconds since 1970, by the host's clock at the time when the Clock is
+/// made. The length of a tick is measured by CLOCK_MONOTONIC, which nobody sets: ticks and this
+/// clock are compared once early in the process and again when the Clock is made. The longer the
+/// time between, the better. Times of one Clock are in the order of their ticks.
 class Clock {
  public:
   /// Both clocks, and the host's, at one moment.

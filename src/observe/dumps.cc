@@ -67,7 +67,7 @@ Status replace(const std::string& path, std::string_view text) {
   return replace_file(file, part, path, text);
 }
 
-// By one thread at a time.
+// Writes a file; called by one thread at a time.
 void write_file(const std::string& path, std::string_view text, bool& has_complained) {
   const std::filesystem::path parent = std::filesystem::path(path).parent_path();
   std::error_code ignored;

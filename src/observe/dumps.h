@@ -1,10 +1,9 @@
-// Dumps: the flight recorder's files. With NICCOLITE_DUMP set a process writes what its
-// communicators remember (recorder.h) when one of them fails, when a verdict says that an operation
-// stands still, and on the signal NICCOLITE_DUMP_SIGNAL. Each dump replaces the one before it,
-// whole or not at all. `niccolite inspect` and `niccolite trace` read them;
-// docs/fault-tolerance.md.
+// Dumps: the flight recorder's files. With NICCOLITE_DUMP set a process writes the records of its
+// communicators (recorder.h) when one of them fails, when a verdict says that an operation stands
+// still, and on the signal NICCOLITE_DUMP_SIGNAL. Each dump replaces the one before it, whole or
+// not at all. `niccolite inspect` and `niccolite trace` read them; docs/fault-tolerance.md.
 //
-// Nothing here fails a program: what cannot be written is said once. Thread safety: any thread.
+// Nothing here fails a program: a failure to write is logged once. Thread safety: any thread.
 #pragma once
 
 #include <sys/types.h>
@@ -37,8 +36,8 @@ class Dumps {
 
   /// The process's; where NICCOLITE_DUMP is not set nothing is ever written.
   static Dumps& of_process();
-  /// `pattern` as NICCOLITE_DUMP has it: %h stands for the host, %p for the process; what names a
-  /// folder is one with %h-%p.json in it. Empty: nothing is ever written.
+  /// `pattern`: the value of NICCOLITE_DUMP: %h stands for the host, %p for the process. The name
+  /// of a folder stands for %h-%p.json in it. Empty: nothing is ever written.
   explicit Dumps(const std::string& pattern);
 
   bool are_on() const { return !path_.empty(); }
@@ -54,13 +53,13 @@ class Dumps {
   /// Has each `signal` from now on ask for a dump, unless the program has a handler of its own.
   /// Stays for good; one dumps of a process at most.
   void listen_to(int signal);
-  /// From a signal handler.
+  /// Requests a dump; may be called from a signal handler.
   void request_by_signal() { is_signalled_.store(true, std::memory_order_relaxed); }
   /// Writes the requested dump, or waits while another thread does. Waits for the file system as
   /// long as DumpWriter has patience.
   void write_requested() EXCLUDES(writing_) EXCLUDES(mutex_);
 
-  /// The dump of a process of another machine, which has sent it: beside this process's own.
+  /// Keeps the dump that a process of another machine has sent, beside this process's own.
   void keep(std::string_view name, std::string_view text);
 
  private:

@@ -20,7 +20,7 @@ class GpuClock {
 
   /// Converts a time of the GPU; nothing while it is not bounded from below.
   std::optional<uint64_t> ticks_of(uint64_t gpu, const Clock& clock) const;
-  /// By how much that may be wrong, in nanoseconds.
+  /// Returns the possible error of ticks_of(), in nanoseconds.
   uint64_t uncertainty(const Clock& clock) const;
 
  private:

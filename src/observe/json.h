@@ -16,7 +16,7 @@ class Json {
   Json& begin_list(std::string_view name = {}) { return open(name, '['); }
   Json& end_list() { return close(']'); }
 
-  /// With a name in an object, without one in a list.
+  /// Add a value: with a name in an object, without one in a list.
   Json& text(std::string_view name, std::string_view value);
   Json& number(std::string_view name, std::integral auto value) {
     begin_value(name);

@@ -19,7 +19,7 @@ namespace {
 using abi::Descriptor;
 using Handle = ProfilerHandle;
 
-// An event is made where a plug-in wants it, or one that hangs below it.
+// An event is made if the plug-in wants it, or wants an event below it.
 constexpr uint32_t kBelowProxyOperation = abi::kProxyStep | abi::kNetPlugin;
 constexpr uint32_t kBelowOperation =
     abi::kProxyOperation | kBelowProxyOperation | abi::kKernelChannel;
@@ -66,7 +66,7 @@ class Plugin final : public Profiler {
     origin_ = fmt::format("{} ({}, ncclProfiler_v{})", name, library_->file(), V);
   }
   ~Plugin() override {
-    // Plug-ins that are switched off leave their context null, and expect no end of it.
+    // A plug-in that is switched off leaves its context null, and expects no call of finalize.
     if (!is_initialized_ || context_ == nullptr || table_.finalize == nullptr) return;
     guard("finalize", [&] { return table_.finalize(context_); });
   }
@@ -276,7 +276,7 @@ class Plugin final : public Profiler {
     try {
       const int result = function();
       if (result == 0) return true;
-      // relaxed: only one of them says so.
+      // relaxed: it only keeps the warning from being repeated.
       if (!has_warned_.exchange(true, std::memory_order_relaxed))
         LOG(Warn, Profile,
             "profiler plug-in {}: {} failed with result {} on rank {}: events that it refuses are "

@@ -1,7 +1,8 @@
 // Profiler: a profiler plug-in (NCCL_PROFILER_PLUGIN) as one communicator of one rank sees it:
-// events go in, tables of all versions come out (profiler_abi.h). A plug-in that returns errors
-// loses those events, one that throws is asked no more; one line says so, and the job goes on.
-// Thread safety: any thread, as plug-ins must be. Nothing here waits but for the plug-in itself.
+// events go in, tables of all versions come out (profiler_abi.h). If a plug-in returns an error,
+// the event is lost; if it throws, it is not called again. One line tells of that, and the job goes
+// on. Thread safety: any thread, as plug-ins must be. Nothing here waits, except for the plug-in
+// itself.
 #pragma once
 
 #include <cstddef>

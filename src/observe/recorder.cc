@@ -7,7 +7,8 @@ namespace niccolite::observe {
 
 namespace {
 
-// Between looks of the thread that launches: what one costs, a cache miss, is then nothing.
+// Time between looks of the launching thread. At this distance the cost of a look, a cache miss,
+// does not count.
 constexpr double kLookInterval = 100'000;  // ns
 
 }  // namespace
@@ -58,7 +59,8 @@ void Recorder::add_captured_call(uint64_t order, const Event& event) {
 
 Recorder::Progress Recorder::progress() const {
   if (marks_) return marks_.progress();
-  // acquire: pairs with mark(). The ends first: what ends meanwhile still runs.
+  // acquire: pairs with mark(). The ends are read first: a launch that ends meanwhile still counts
+  // as running.
   const uint64_t ends = ended_.count.load(std::memory_order_acquire);
   const uint64_t begins = begun_.count.load(std::memory_order_acquire);
   return {.begun = begun_.last.load(std::memory_order_relaxed), .is_running = begins != ends};

@@ -35,8 +35,8 @@ class Recorder {
   static constexpr size_t kKeptSteps = 512;     // of proxies
   static constexpr size_t kKeptOthers = 128;
 
-  /// Hears of each begin and end of a launch, on the thread of the executor that tells of it: must
-  /// not wait for executors.
+  /// Hears of each begin and end of a launch, on the executor's thread. It must not wait for
+  /// executors.
   class Listener {
    public:
     virtual ~Listener() = default;
@@ -47,7 +47,7 @@ class Recorder {
   Recorder();
   Recorder(const Recorder&) = delete;
 
-  /// Before the first launch.
+  /// Sets the listener, before the first launch.
   void set_listener(std::shared_ptr<Listener> listener) { listener_ = std::move(listener); }
   /// Reads the marks of a real GPU's kernels, before the first launch. The memory outlives all
   /// readers.
@@ -58,7 +58,7 @@ class Recorder {
   void add(const Event& event) { ring_of(event.kind).add(event); }
 
   /// Adds a call, with numbers of its writer: `order` from 0, among all calls; `place` from 0,
-  /// among calls outside of graphs. By one thread at a time.
+  /// among calls outside of graphs. Called by one thread at a time.
   void add_call(uint64_t order, uint64_t place, const Event& event) {
     calls_.write(place % kKept, order, event);
   }
@@ -96,7 +96,8 @@ class Recorder {
     if (marks_) [[unlikely]]
       look_at_first_cta(now);
   }
-  /// By how many nanoseconds the times of launches that kernels tell of may be wrong; 0: others do.
+  /// Returns the possible error of the times that kernels record, in nanoseconds; 0: executors
+  /// record them.
   uint64_t uncertainty() const EXCLUDES(mutex_);
 
   /// Returns the events by time. Events that are being written meanwhile may be absent.
@@ -115,7 +116,7 @@ class Recorder {
     event.kind = kind;
     launches_.add(event);
     mark.last.store(launch, std::memory_order_relaxed);  // published by the count
-    // [release] pairs with progress(): whoever sees the count finds the event.
+    // [release] pairs with progress(): a thread that sees the count finds the event.
     mark.count.fetch_add(1, std::memory_order_release);
   }
   void look_at_first_cta(uint64_t now) EXCLUDES(mutex_);

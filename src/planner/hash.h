@@ -1,4 +1,4 @@
-// Hash: FNV-1a over 64-bit words, of what ranks compare when they meet.
+// Hash: FNV-1a over 64-bit words, for values that ranks compare when they meet.
 #pragma once
 
 #include <bit>

@@ -17,10 +17,10 @@ using executor::Protocol;
 using executor::ReduceOp;
 using executor::Reduction;
 
-// An average is a scaled sum. Where sums of some ranks travel between ranks in the element's own
-// type (a ring), scaling at the end could come after an overflow, so that each contribution is
-// scaled when it is read; where all operands meet in one wide accumulator, scaling once at the end
-// is exact to one rounding. Integers are divided at the end, as NCCL defines.
+// An average is a scaled sum. If sums of some ranks travel between ranks in the element's own type
+// (a ring), scaling at the end could come after an overflow; so each contribution is scaled when it
+// is read. If all operands meet in one wide accumulator, scaling once at the end is exact to one
+// rounding. Integers are divided at the end, as NCCL defines.
 Reduction make_reduction(const Operator& op, DataType type, int nranks, bool partial_sums) {
   switch (op.operation) {
     case Operation::Sum:
@@ -120,7 +120,7 @@ executor::Cut Planner::cut(Collective collective, const Variant& variant) const 
 Result<Plan> Planner::collective(const Request& request, int most_channels) {
   Choice choice = TRY(chosen(request.collective, request.bytes(), most_channels,
                              /*goes_direct=*/false, request.settings));
-  // Where nobody has asked for others.
+  // Unless a call's own settings or a tuner plug-in decide.
   if (request.settings == nullptr && decide_ == nullptr)
     choice.channels = channels_for_arithmetic(settings_, request, choice);
   if (most_channels > 0) choice.channels = std::min(choice.channels, most_channels);
@@ -140,7 +140,7 @@ Result<std::optional<Plan>> Planner::listed_directly(const Request& request) {
   const std::optional<executor::ListAccess> access =
       find_list_access(settings_, request.collective, request.root);
   if (!access) return std::optional<Plan>();
-  // Without a root every rank needs all others to begin; who sends to a root, or is one, does not.
+  // Without a root every rank needs all others to begin. With a root a rank can begin by itself.
   if (fills_slots_first_ && schedule::has_root(request.collective) &&
       fits_in_slots(settings_, request.bytes()))
     return std::optional<Plan>();

@@ -59,9 +59,10 @@ class Planner {
 
   /// The protocol that both ends of a message choose. `goes_direct`: Message::goes_direct.
   Result<executor::Protocol> protocol_of_message(size_t bytes, bool goes_direct);
-  /// The protocol that suits a message to the own rank, which nobody else has to know.
+  /// Returns the protocol of a message to the own rank, which no other rank must know.
   Result<executor::Protocol> protocol_of_copy(size_t bytes, bool goes_direct);
-  /// By how much one to the own rank is predicted to take longer than the shortest.
+  /// Returns by how much a message to the own rank is predicted to take longer than the shortest
+  /// one.
   double time_of_copy(size_t bytes, executor::Protocol protocol, bool goes_direct) const {
     return predict_copy(settings_of_message(goes_direct), protocol, bytes);
   }
@@ -81,10 +82,10 @@ class Planner {
   void decide_by(Decide decide) { decide_ = std::move(decide); }
 
   enum class Of : uint8_t { Collectives, CollectivesAndMessages };
-  /// From now on plans of collectives are those for buffers that ranks do not reach.
+  /// Makes plans of collectives for buffers that ranks do not reach, from now on.
   void plan_for_slots();
-  /// From now on plans are those for buffers that all ranks reach (Settings::reaches_users), over
-  /// the connections that there are. False when they are already.
+  /// Makes plans for buffers that all ranks reach (Settings::reaches_users), from now on, over the
+  /// existing connections. False: they are made so already.
   bool plan_for_reach(Of of);
 
   const Settings& settings() const { return settings_; }

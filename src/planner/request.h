@@ -13,8 +13,8 @@ enum class Operation : uint8_t { Sum, Product, Max, Min, Average, PreMulSum };
 inline constexpr int kBuiltInOperations = 5;  // the ones with a value of ncclRedOp_t of their own
 const char* name_of(Operation operation);
 
-/// An operation with what belongs to it. PreMulSum: each rank's contribution is first multiplied by
-/// its own scalar, which is `scale` (floating types), `factor` (integers), or the element at
+/// An operation with its operands. PreMulSum: each rank's contribution is first multiplied by the
+/// rank's own scalar, which is `scale` (floating types), `factor` (integers), or the element at
 /// `device_scale` when the operation runs.
 struct Operator {
   Operation operation = Operation::Sum;

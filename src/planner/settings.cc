@@ -21,9 +21,10 @@ using schedule::Collective;
 constexpr int kEfficiencyBit = 1;
 constexpr int kZeroBit = 2;
 
-// Messages among many ranks: every pair may come to have a connection, and all of a rank's together
-// have no more slots of a protocol than those to so many peers. Virtual GPUs have less: the slots
-// of all of them are in one machine's memory.
+// Limits of the connections for messages. Among many ranks every pair may get a connection. All of
+// a rank's connections together have no more slots of a protocol than connections to this many
+// peers would have. Virtual GPUs have fewer, because the slots of all ranks are in one machine's
+// memory.
 constexpr int kMostSharedByMessages = 16;
 constexpr size_t kMostVirtualMessageBytes = 4 << 20;
 constexpr size_t kLeastMessageSlot = 128;
@@ -96,15 +97,16 @@ void allow(std::array<bool, kCount>& allowed, uint32_t bits) {
   for (size_t i = 0; i < kCount; ++i) allowed[i] = (bits >> i & 1) != 0;
 }
 
-/// Does the first group of a selection, the one without a function, leave nothing of what
-/// `collective` has, while no group names it? NCCL_ALGO=two_shot is then meant for all-reduce.
+/// True if the first group of a selection, the one without a function, leaves no variant of
+/// `collective`, while no group names the collective. NCCL_ALGO=two_shot is then meant for
+/// all-reduce.
 bool is_meant_for_others(uint32_t allowed, const std::string& text, Collective collective) {
   if (collective == Collective::AllReduce || is_named(text, lower(function_name(collective))))
     return false;
   return allowed == 0;
 }
 
-/// Fills in what NCCL_ALGO and NCCL_PROTO allow.
+/// Fills in the algorithms and protocols that NCCL_ALGO and NCCL_PROTO allow.
 Status select(Settings& settings) {
   const std::string algorithm_text = parameters::read_now("NCCL_ALGO").value_or("");
   const std::string protocol_text = parameters::read_now("NCCL_PROTO").value_or("");

@@ -56,7 +56,7 @@ struct Settings {
   bool maps_captured = true;  // ranks of other processes map the buffers of captured operations
   Shapes shapes{};
   Shapes message_shapes{};  // of messages' own connections; equal to `shapes` where they have none
-  // By collective: allowed by NCCL_ALGO (bit i: algorithms::of(collective)[i]) and NCCL_PROTO.
+  // Allowed by NCCL_ALGO (bit i: algorithms::of(collective)[i]) and NCCL_PROTO, by collective.
   std::array<AlgorithmSet, schedule::kCollectives> algorithms{};
   std::array<ProtocolSet, schedule::kCollectives> protocols{};
 
@@ -69,8 +69,9 @@ int most_channels(const Settings& settings);
 inline int most_channels(const Settings& settings, executor::Protocol protocol) {
   return static_cast<int>(settings.shapes[static_cast<size_t>(protocol)].channels);
 }
-/// CTAs that operations take together, or one by itself, as a rule. More take what else runs on the
-/// GPU from it, and are for what gains much (length_of()), or where a user asks for them.
+/// CTAs that operations usually take, one by itself or several together. More CTAs take the GPU
+/// from other work. They are for operations that gain much (length_of()), or for a user who asks
+/// for them.
 inline constexpr int kUsualCtas = 24;
 int usual_channels(const Settings& settings);
 
@@ -98,12 +99,13 @@ void span_machines(Settings& settings, std::vector<int> machines);
 /// Returns the protocols that the links between the ranks carry, whatever NCCL_PROTO says.
 ProtocolSet protocols_between_ranks(const Settings& settings);
 
-/// The orders that the machine graph has found for rings (topology/rings.h). One alone that is in
-/// rank order is what rings take by themselves. Of thousands of ranks the last ones are left out,
-/// where a program has no room for the instructions of all.
+/// Sets the orders that the machine graph has found for rings (topology/rings.h). A single ring in
+/// rank order is the default of rings. With thousands of ranks the last rings are left out, if a
+/// program has no room for the instructions of all.
 void set_rings(Settings& settings, std::vector<std::vector<int>> rings);
 
-/// The tag of messages' connections by `protocol`: their own where those have another shape.
+/// Returns the tag of messages' connections by `protocol`: a tag of their own if they have another
+/// shape.
 int message_tag(const Settings& settings, executor::Protocol protocol);
 /// Returns the shape of the connections that `collective` uses.
 const executor::FifoShape& shape_of(const Settings& settings, Collective collective,
@@ -116,18 +118,17 @@ struct Limits {
   CtaPolicy policy = CtaPolicy::Default;
 };
 
-/// From NCCL's bits. Both at once, which contradict each other: Zero, with a warning that names
-/// `origin`.
+/// Translates NCCL's bits. Two contradicting bits mean Zero, with a warning that names `origin`.
 CtaPolicy policy_of(int bits, std::string_view origin);
 
-/// Operations have so many CTAs at most, whatever the user has asked for. Before set_reach().
+/// Limits operations to `most` CTAs, whatever the user has asked for. Before set_reach().
 void bound_ctas(Settings& settings, int most);
 
 /// Sets facts that ranks know only when they have met, and the tuning's shapes for such ranks and
 /// `settings.gpu`. The result depends only on the settings and the tuning files, which are equal on
 /// all ranks, so that rank 0's settings give the same result everywhere.
 void set_reach(Settings& settings, bool reaches_users);
-/// Likewise.
+/// Sets whether some ranks are connected by host memory, and the shapes, as set_reach() does.
 void set_shares_host(Settings& settings, bool shares_host);
 
 /// The form in which settings travel between ranks. The reader rejects values that no rank can
@@ -135,9 +136,9 @@ void set_shares_host(Settings& settings, bool shares_host);
 void write(Writer& writer, const Settings& settings);
 Settings read_settings(Reader& reader, gpu::Kind machine, int nranks);
 
-/// From the environment and `limits`, for ranks that reach each other's users' buffers. Errors:
-/// InvalidUsage for an unknown token in NCCL_ALGO or NCCL_PROTO, and for files of NICCOLITE_TUNING
-/// that cannot be read.
+/// Makes settings from the environment and `limits`, for ranks that reach each other's users'
+/// buffers. Errors: InvalidUsage for an unknown token in NCCL_ALGO or NCCL_PROTO, and for files of
+/// NICCOLITE_TUNING that cannot be read.
 Result<Settings> make_settings(gpu::Kind machine, int nranks, const Limits& limits);
 
 }  // namespace niccolite::planner

@@ -1,5 +1,5 @@
-// How settings travel: what a user decides of them. What follows of that (shapes) is made anew
-// where they arrive.
+// How settings travel: the user's decisions. Values that follow from them (shapes) are made anew on
+// arrival.
 #include "planner/settings.h"
 
 namespace niccolite::planner {

@@ -1,5 +1,5 @@
-// Variables: what this rank's environment and configuration set of what choices depend on. Rank 0's
-// hold for all ranks; where others' differ, that is said.
+// Variables: this rank's environment variables and configuration on which choices depend. Rank 0's
+// values hold for all ranks; a line of the log names differences.
 // Thread safety: any thread.
 #pragma once
 
@@ -23,8 +23,8 @@ inline constexpr size_t kMostVariableValue = 128;  // longer values are cut
 /// Returns the variables that are set, in a fixed order.
 std::vector<Variable> variables_of_choices(const Limits& limits);
 
-/// One line for each variable that is not the same on all ranks, by rank: 'NCCL_ALGO is "ring" on
-/// rank 0, "pat" on rank 2, and not set on ranks 1 and 3: rank 0's holds for all'.
+/// Returns one line for each variable that differs between ranks: 'NCCL_ALGO is "ring" on rank 0,
+/// "pat" on rank 2, and not set on ranks 1 and 3: rank 0's holds for all'.
 std::vector<std::string> describe_differences(
     const std::vector<const std::vector<Variable>*>& of_ranks);
 

@@ -16,13 +16,13 @@ using schedule::Collective;
 
 using algorithms::Algorithm;
 
-/// As log lines have them: "TWO_SHOT_WORKERS", "SIMPLE".
+/// The names in log lines: "TWO_SHOT_WORKERS", "SIMPLE".
 std::string log_name_of(const Algorithm& algorithm);
 std::string log_name_of(executor::Protocol protocol);
 /// "AllReduce", as NCCL's functions and log lines have it; NCCL_ALGO takes it in any case.
 const char* function_name(Collective collective);
 
-/// As ncclFunc_t numbers them, for plug-ins. `is_send`: of a message, which end.
+/// The number of ncclFunc_t, for plug-ins. `is_send`: the end of a message.
 int function_number(Collective collective, bool is_send = false);
 
 /// A protocol that publishes whole chunks. (LL and LL128 publish each word or line by itself.)

@@ -1,4 +1,4 @@
-// ConnectionEvents: writes what becomes of a communicator's connections to its event stream, and
+// ConnectionEvents: writes the events of a communicator's connections to its event stream, and
 // tells a profiler, if there is one. Thread safety: any thread.
 #pragma once
 

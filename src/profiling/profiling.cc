@@ -250,7 +250,7 @@ void Profiling::stop_channel(Profiler& profiler, Channel& channel, uint64_t time
   profiler.stop_channel(std::exchange(channel.handle, nullptr), time);
 }
 
-// By the executor. Launches of one communicator run one after the other.
+// Called by the executor. Launches of one communicator run one after the other.
 void Profiling::begun(uint64_t launch) {
   const std::shared_ptr<Flight> flight = flight_of(launch);
   const std::shared_ptr<Profiler> to = profiler();

@@ -1,13 +1,13 @@
-// Profiling: what one communicator tells its profiler plug-in (observe/profiler.h): the calls of
-// the API as groups collect them, the operations as they are launched, and the channels of their
-// kernels: virtual GPUs call when launches begin and end (observe/recorder.h), what kernels of real
-// GPUs mark is read by a thread (observe/kernel_marks.h).
+// Profiling: the events of one communicator for its profiler plug-in (observe/profiler.h): the
+// calls of the API as groups collect them, the operations as they are launched, and the channels of
+// their kernels. Virtual GPUs call when launches begin and end (observe/recorder.h); a thread reads
+// the marks of real GPUs' kernels (observe/kernel_marks.h).
 //
 //   group's call ─┬─ call ── operation ─┬─ channels of its kernel
 //                 └─ launch             └─ proxies (proxy_profile.h)
 //
-// An operation of a graph is started anew at each replay. Communicators that nobody profiles have
-// none of this: a null pointer is all that their calls look at.
+// An operation of a graph is started anew at each replay. Communicators without a profiler have
+// none of this: their calls only test a null pointer.
 // Thread safety: any thread; launch() by one at a time.
 #pragma once
 
@@ -59,7 +59,7 @@ class Profiling final : public observe::Recorder::Listener {
 
   ~Profiling() override { close(); }
 
-  /// Before the first launch, on a real GPU: what its kernels tell; outlives close().
+  /// Reads the marks of a real GPU's kernels, before the first launch; the marks outlive close().
   Status read_marks(const observe::KernelMarks& marks);
 
   /// The profile of the communicator's proxies, for observers of their steps.

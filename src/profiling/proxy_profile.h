@@ -1,13 +1,13 @@
-// ProxyProfile: what a profiler plug-in hears of a communicator's proxies (transport/observer.h).
-// Proxies carry the slots of connections and know no operations; but each operation has a known
-// number of steps on each channel of each connection, and takes them in the order in which
-// operations begin, so that counting tells whose a step is.
+// ProxyProfile: the events of a communicator's proxies for a profiler plug-in
+// (transport/observer.h). Proxies carry the slots of connections and know no operations. But each
+// operation has a known number of steps on each channel of each connection, and takes them in the
+// order in which operations begin. So counting tells to which operation a step belongs.
 //
-//   operation ── its share of a channel ── step ── what the network plug-in tells of it
+//   operation ── its share of a channel ── step ── the network plug-in's events of the step
 //
-// A sender's step waits for the kernel, then for the network; a receiver's for the network, then
-// for the kernel, until it has read the slot or the operation has ended. Thread safety: any thread;
-// the plug-in is called under the lock, which nothing else takes.
+// A sender's step waits for the kernel, then for the network. A receiver's step waits for the
+// network, then for the kernel, until it has read the slot or the operation has ended. Thread
+// safety: any thread; the plug-in is called under the lock, which nothing else takes.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Job: what all processes of a job say of their communicators, put together. Pure data, but for
-// collect().
+// Job: the reports of all processes of a job on their communicators, put together. Pure data,
+// except for collect().
 #pragma once
 
 #include <chrono>
@@ -23,7 +23,7 @@ struct Member {
   RankStatus status;
 };
 
-/// A rank that nobody told of.
+/// A rank on which no process has reported.
 struct Missing {
   int rank = 0;
   ProcessName process;  // pid 0: not known, since no process that answered knows it
@@ -49,7 +49,7 @@ struct Job {
 Job put_together(const diagnosis::ProcessStatus& own,
                  const std::vector<diagnosis::StatusBoard::Peer>& peers,
                  const std::map<ProcessName, diagnosis::StatusBoard::Known>& known);
-/// Without asking anybody: who they are.
+/// Returns the known processes, without asking them.
 Job known_job();
 
 /// Asks them; waits for each that does not answer until the deadline, or until `cancel` is raised.

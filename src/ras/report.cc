@@ -89,7 +89,7 @@ Shape shape_of(const Job& job) {
   return shape;
 }
 
-/// By value: how often; the most frequent first, of equally frequent ones the larger.
+/// Counts values; the most frequent first, of equally frequent ones the larger.
 std::vector<std::pair<size_t, size_t>> ranked(const std::vector<size_t>& values) {
   std::map<size_t, size_t> counts;
   for (const size_t value : values) ++counts[value];

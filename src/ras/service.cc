@@ -139,7 +139,8 @@ class Server final : public Service {
   }
 
  private:
-  // Once it is known who is of this job. The job that came first says nothing.
+  // Looks for other jobs once the processes of this job are known. The job that came first stays
+  // silent.
   void look_for_other_jobs(const Address& address) {
     const auto job = diagnosis::StatusBoard::of_process().processes();
     if (job.empty()) {
@@ -166,7 +167,7 @@ class Server final : public Service {
       LOG(Warn, Ras, "{}", text);
   }
 
-  // One at a time: who has no descriptor left is told so before it is known whether anybody waits.
+  // Accepts one client. accept() fails without a free descriptor also if no client waits.
   void accept_waiting() {
     int error = 0;
     Result<std::optional<Socket>> waiting = listener_.accept(&error);
@@ -249,8 +250,8 @@ class Server final : public Service {
     if (client->session.monitors() != 0) begin_to_monitor(client);
   }
 
-  /// Some programs (ncat) close their side when they have asked and wait for the answer; others do
-  /// because they have ended, which looks the same until something is sent.
+  /// Some programs (ncat) close their side when they have asked, and wait for the answer. Others
+  /// close it because they have ended. The two look alike until something is sent.
   void note_half_closed(Client& client) {
     client.is_half_closed = true;
     watch_for_more(client);
@@ -276,7 +277,7 @@ class Server final : public Service {
       if (sent.value().bytes == 0) break;
       client.sent += sent.value().bytes;
     }
-    // Whoever goes on reading keeps its place, however long the report is.
+    // A client that goes on reading keeps its place, however long the report is.
     if (client.sent > before && client.phase == Phase::Ending) drop_if_idle(client);
     if (client.sent == client.queued.size() ||
         (client.sent > kMostSent && client.sent > client.queued.size() / 2)) {
@@ -414,7 +415,7 @@ class Server final : public Service {
     return !request.is_json && !request.wants_verdicts && !request.wants_stragglers;
   }
 
-  /// Without the head of a text. On any thread.
+  /// Writes a report without the head of a text. On any thread.
   std::string write_report(const Session::Request& request, Abort& cancel) const {
     // The factor is for the default alone, as NCCL's.
     seconds patience = request.timeout.value_or(default_patience());
@@ -445,7 +446,7 @@ class Server final : public Service {
   Thread thread_;                                              // last: joined first
 };
 
-// The one of this process. Ends at exit; a child made by fork() has none of it.
+// The service of this process. Ends at exit; a child made by fork() has no service.
 class Owner {
  public:
   void start(const Versions& versions, int rank) {

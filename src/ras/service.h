@@ -1,12 +1,12 @@
-// Service: answers whoever asks at NCCL_RAS_ADDR what the job is doing: ncclras, niccolite ras, nc.
-// All processes of a machine listen there, and one of them gets each client; it asks the others. A
+// Service: answers questions about the job at NCCL_RAS_ADDR, from ncclras, niccolite ras or nc. All
+// processes of a machine listen there. One of them gets each client, and asks the others. It has a
 // thread of its own, from the first communicator on until the process exits, and one for each
-// report that is collected, so that whoever waits long for an answer keeps nobody else waiting.
+// report that is being collected. So a client that waits long for an answer delays no other client.
 // Thread safety: any thread.
 //
-// Nothing here fails a program: where another process has the address, or another job shares it,
-// one line of the log says so, of the process with rank 0. Clients cost a bounded number of
-// descriptors and bytes, and clients that do not read are dropped.
+// Nothing here fails a program: if another process has the address, or another job shares it, the
+// process with rank 0 logs one line. Clients cost a bounded number of descriptors and bytes, and
+// clients that do not read are dropped.
 #pragma once
 
 #include <functional>
@@ -23,7 +23,7 @@ struct ServiceOptions {
   std::string address;                    // "localhost:28028"
   bool tells_of_other_jobs = false;       // that listen at the address, too, and came first
   size_t most_unread = size_t{16} << 20;  // bytes of answers and events that a client has not read
-  /// Job collect(), but for tests. On several threads at once.
+  /// Collects the job's reports; tests pass another function. Called on several threads at once.
   std::function<Job(const Deadline& deadline, Abort& cancel)> collect = &ras::collect;
 };
 

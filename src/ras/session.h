@@ -1,7 +1,7 @@
-// Session: what one client of the RAS port says and hears: lines of text in, answers out
+// Session: the conversation with one client of the RAS port: lines of text in, answers out
 // (reference: ras 3.1, 3.2). Two commands are ours: VERDICT, a line for each operation that stands
-// still, and why, and STRAGGLERS, a line for each rank that comes late to operations. Knows no
-// sockets. Thread safety: one thread at a time.
+// still, with the cause, and STRAGGLERS, a line for each rank that comes late to operations. Knows
+// no sockets. Thread safety: one thread at a time.
 #pragma once
 
 #include <chrono>

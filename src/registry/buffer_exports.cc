@@ -146,8 +146,8 @@ Result<BufferExports::Pointer> BufferExports::begin(const void* pointer, size_t 
   if (!must && (info.bytes > options_.most_kept || !is_used_again(info, pointer, bytes)))
     return Pointer{};
 
-  // By hand: it ends on the housekeeper's thread, since whoever lets go of it last may be a
-  // callback of the driver, or in a hurry.
+  // The deleter hands it to the housekeeper's thread, because the last owner may be a callback of
+  // the driver, or in a hurry.
   Pointer made(new BufferExport, [](BufferExport* ending) {
     Housekeeper::instance().release(std::shared_ptr<BufferExport>(ending));
   });
@@ -209,7 +209,7 @@ Result<std::vector<gpu::Backing>> BufferExports::mappings_of(const void* pointer
   return mappings;
 }
 
-// All of it, or nothing.
+// Keeps all of the export's memory, or nothing.
 bool BufferExports::keep(BufferExport& of) {
   std::vector<uint64_t> kept;
   bool has_room = true;
@@ -267,7 +267,8 @@ Status BufferExports::collect(const gpu::PointerInfo& info, const void* pointer,
   return {};
 }
 
-// A new pool may have the identity of a destroyed one: a pool is known while memory of it is there.
+// A new pool may have the identity of a destroyed one. So a pool is known only while some of its
+// memory is allocated.
 Result<std::shared_ptr<SharedPool>> BufferExports::pool_of(const void* pointer) {
   const void* const identity = machine_.pool_of(pointer);
   if (identity == nullptr) return std::shared_ptr<SharedPool>();

@@ -102,8 +102,8 @@ class BufferExports final : public Tended, public std::enable_shared_from_this<B
   /// Why a buffer is looked for. Plain: is used again, perhaps: is exported while operations go on.
   /// Captured: by a graph, which holds the export.
   enum class Use : uint8_t { Plain, Captured };
-  /// The export that holds the range, which this call waits for if the memory is registered or
-  /// captured. Null: it is not to be had (yet).
+  /// Returns the export that holds the range, and waits for it if the memory is registered or
+  /// captured. Null: there is none (yet).
   std::shared_ptr<const BufferExport> find(const void* pointer, size_t bytes, Use use,
                                            const Deadline& deadline) EXCLUDES(mutex_);
   /// For a range for which find() returned nothing: the number of the export that peers have been
@@ -158,7 +158,7 @@ class BufferExports final : public Tended, public std::enable_shared_from_this<B
   void end_unused() REQUIRES(mutex_);
   int nranks() const { return static_cast<int>(options_.reach.size()); }
 
-  /// An export that is to be had no more, but operations may use.
+  /// An export that find() no longer returns, but that operations may still use.
   struct Ending {
     uint64_t number = 0;
     const uint64_t* shifts = nullptr;
@@ -178,9 +178,9 @@ class BufferExports final : public Tended, public std::enable_shared_from_this<B
   std::map<uint64_t, Pointer> asked_ GUARDED_BY(mutex_);  // by number
   std::set<const BufferExport*> registered_ GUARDED_BY(mutex_);
   std::vector<Ending> ending_ GUARDED_BY(mutex_);
-  /// Memory that peers do not see. What kept them from it may pass, as a lack of descriptors does:
-  /// they are asked again, less and less often. Where it was some of them, what the others have
-  /// mapped is used meanwhile.
+  /// Memory that peers do not see. The reason may pass, as a lack of descriptors does, so they are
+  /// asked again, less and less often. If only some peers refuse it, the mappings of the others are
+  /// used meanwhile.
   struct Refusal {
     By who = By::All;
     std::chrono::steady_clock::time_point until{};
@@ -188,7 +188,7 @@ class BufferExports final : public Tended, public std::enable_shared_from_this<B
   };
   std::map<uint64_t, Refusal> refused_ GUARDED_BY(mutex_);  // by the memory's id
   std::set<uint64_t> used_once_ GUARDED_BY(mutex_);         // the same: plain memory, not exported
-  /// By gpu::Machine::pool_of(). Peers know a pool by its token: they import it once.
+  /// Pools by gpu::Machine::pool_of(). Peers know a pool by its token, and import it once.
   std::map<const void*, std::weak_ptr<SharedPool>> pools_ GUARDED_BY(mutex_);
 };
 

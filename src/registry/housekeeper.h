@@ -1,7 +1,7 @@
 // Housekeeper: a thread of the process for calls of the driver that may wait for kernels, so that
-// neither callers nor peers wait for them. The process has two: instance() gives memory of other
-// processes back and looks for buffers whose memory their user has freed; mapper() maps memory that
-// peers have exported. Each is there while there is something to do. Thread safety: any thread.
+// callers and peers do not wait for them. The process has two: instance() gives back memory of
+// other processes, and looks for buffers whose memory their user has freed; mapper() maps memory
+// that peers have exported. Each exists while there is work. Thread safety: any thread.
 #pragma once
 
 #include <sys/types.h>

@@ -10,9 +10,9 @@
 namespace niccolite::registry {
 namespace {
 
-/// Memory that was not used for so many rounds gives way to other memory.
+/// Memory that was unused for this many rounds gives way to other memory.
 constexpr uint64_t kIdleRounds = std::chrono::seconds(2) / Tended::kUsualInterval;
-/// Less of a device's memory than this part of it is scarce.
+/// A device's free memory is scarce below this part of all its memory.
 constexpr size_t kScarcePart = 16;
 
 }  // namespace

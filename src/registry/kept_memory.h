@@ -1,13 +1,13 @@
 // KeptMemory: how much of a device's memory ranks of other processes keep mapped, and how much they
 // may. Memory that its user frees stays taken until the last peer has closed its mapping. So as
-// much as is kept has to be free besides: whoever frees a buffer and allocates another one of that
-// size at once gets it, however late the peers are.
+// much memory must be free as is kept. Then a user who frees a buffer and at once allocates another
+// one of its size gets it, however late the peers are.
 //
 //   memory of the device  |  the program's own  | kept |     free      |
 //                                               kept <= free
 //
-// When less is free, the memory that was unused for longest is let go. Memory that is in use is
-// never exchanged for other memory that is in use: mapping costs more than slots do.
+// When less is free, the memory that was unused for longest is let go. Memory in use never gives
+// way to other memory in use: mapping costs more than slots do.
 //
 // Users are the exports of all communicators of the process (buffer_exports.h); memory counts once,
 // however many of them keep it. Thread safety: any thread.
@@ -39,7 +39,7 @@ class KeptMemory {
   /// Measures the device's free memory. The driver may keep the caller waiting: callers hold no
   /// lock that a launch needs.
   void measure() EXCLUDES(mutex_);
-  /// Has nobody asked yet in this round? Then the caller measures.
+  /// True for the first caller of a round, which then measures.
   bool begins(uint64_t round) EXCLUDES(mutex_);
   /// Chooses memory to be let go, once in each round, by the last measurement and the last uses.
   void choose(uint64_t round) EXCLUDES(mutex_);

@@ -23,8 +23,9 @@ Registrations::Range Registrations::pages_of(const void* pointer, size_t bytes, 
   return {begin / kPage * kPage, (begin + bytes + kPage - 1) / kPage * kPage, memory};
 }
 
-// The registration that holds all of `range`. Those with the nearest beginning before it are looked
-// at: one further away that reaches over them is not found, and the range gets its own.
+// Returns the registration that holds all of `range`. Only registrations with the nearest beginning
+// before it are looked at. One that begins further away and holds the range is not found, and the
+// range gets a registration of its own.
 Registrations::Handle Registrations::find(const Range& range) const {
   const auto after = by_begin_.upper_bound(range.begin);
   if (after == by_begin_.begin()) return nullptr;

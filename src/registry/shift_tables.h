@@ -1,7 +1,8 @@
-// ShiftTables: for kernels, where the ranks of a communicator see memory of this rank's user: what
-// to add to its address, by rank (executor::advertisement::seen_by()). Tables lie in device memory,
-// and what a launch or a graph is given is the table's address. A table does not change while a
-// kernel may read it: all CTAs of a launch must find the same. Thread safety: one thread at a time.
+// ShiftTables: tables of peer offsets for kernels. A peer offset is added to an address of this
+// rank's user to get the address at which another rank sees this memory, by rank
+// (executor::advertisement::seen_by()). Tables lie in device memory, and a launch or a graph gets
+// the table's address. A table does not change while a kernel may read it, because all CTAs of a
+// launch must find equal values. Thread safety: one thread at a time.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-// WindowRecord: what an ncclWindow_t points to, in device memory. Kernels compiled with NVIDIA's
-// headers read it (docs/design/memory.md); fields were only ever appended, so one record
-// serves the headers of 2.28 to 2.32. Source: device-api reference, section 3.
+// WindowRecord: the struct in device memory to which an ncclWindow_t points. Kernels compiled with
+// NVIDIA's headers read it (docs/design/memory.md). Fields were only ever appended, so one
+// record serves the headers of 2.28 to 2.32. Source: device-api reference, section 3.
 //
 //   address of byte `offset` of LSA rank r's copy:  flat_base + r * stride_4g * 4 GiB + offset
 #pragma once

@@ -37,7 +37,8 @@ class Window {
   void* user() const { return user_; }
   size_t bytes() const { return bytes_of(rank_); }
   size_t bytes_of(int peer) const { return bytes_[static_cast<size_t>(peer)]; }
-  /// Where `peer`'s copy begins in this process; also for the own rank, beside user().
+  /// Returns where `peer`'s copy begins in this process; for the own rank, too, whose memory is
+  /// also at user().
   std::byte* copy_of(int peer) const { return copies_[static_cast<size_t>(peer)]; }
   /// Do `bytes` at `pointer` lie in the user's range?
   bool holds(const void* pointer, size_t bytes) const;

@@ -34,8 +34,8 @@ class Builder;
 /// Appends instructions to one worker. Valid as long as its Builder stays where it is.
 class WorkerBuilder {
  public:
-  /// This worker's end of the connection from (to) `peer`. `tag` tells apart several between the
-  /// same two ranks.
+  /// This worker's end of the connection from (to) `peer`. `tag` tells apart several connections
+  /// between two ranks.
   Connections from(int peer, int tag = 0);
   Connections to(int peer, int tag = 0);
   /// This worker's ends of the connections from (to) many peers, in the given order.
@@ -71,7 +71,7 @@ class Builder {
   };
   explicit Builder(Head head);
 
-  /// A new worker of `rank` in `channel`, after those it has there.
+  /// Adds a worker of `rank` to `channel`, after the rank's other workers there.
   WorkerBuilder add_worker(int rank, int channel = 0, int weight = 1);
 
   Schedule take() && { return std::move(schedule_); }

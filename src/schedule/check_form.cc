@@ -131,7 +131,7 @@ Status check_instruction(const Schedule& schedule, const Extent& extent,
   return Status::ok();
 }
 
-/// Finds the ends of all connections and counts what goes in and out.
+/// Finds the ends of all connections, and counts their sends and receives.
 class EndFinder {
  public:
   explicit EndFinder(const Schedule& schedule)

@@ -29,8 +29,8 @@ bool has_one_block(const Schedule& schedule, Buffer buffer) {
   }
 }
 
-/// A block is named by its number, unless that is said already: by the row, where it is about one
-/// block, or by the buffer, where it is all there is of it.
+/// Names a block by its number, unless the number is clear: from the row, if the row is about one
+/// block, or from the buffer, if it has only one block.
 std::string name(const Schedule& schedule, const BlockReference& reference, int block) {
   const bool is_said = cuts_one_buffer(schedule.collective)
                            ? reference.block == block

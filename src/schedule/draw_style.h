@@ -8,7 +8,7 @@
 
 namespace niccolite::schedule {
 
-/// How a piece of data looks: what its label says is `legend_of` the collective.
+/// The look of a piece of data. legend_of() the collective explains its label.
 struct Style {
   std::string color;  // dark enough for white letters on it
   std::string label;  // "2", or "0:2" where one number does not name it

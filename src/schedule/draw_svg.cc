@@ -41,7 +41,7 @@ struct Point {
   double y;
 };
 
-/// Where things stand: the columns are the same in all panels.
+/// The positions of all parts: the columns are the same in all panels.
 class Layout {
  public:
   Layout(const Schedule& schedule, const Timeline& timeline, const Excerpt& excerpt)
@@ -288,7 +288,8 @@ class Drawing {
         from.x + 5, from.y + 9, color, words);
   }
 
-  /// From the last column to the first or back: neighbours on the ring that ranks form.
+  /// True for an arrow between the last column and the first: they are neighbours on the ring of
+  /// ranks.
   bool goes_round(int sender, int receiver) const {
     const int last = schedule_.nranks - 1;
     return last > 1 && ((sender == last && receiver == 0) || (sender == 0 && receiver == last));
@@ -302,8 +303,8 @@ class Drawing {
     if (is_labelled) label({(from.x + to.x) / 2, (from.y + end) / 2}, style);
   }
 
-  /// Past boxes of the steps between: down beside the receiver's worker, across in the gaps of
-  /// rows.
+  /// Draws an arrow past the boxes of the steps between: down beside the receiver's worker, across
+  /// in the gaps of rows.
   void draw_detour(Point from, Point to, const Event& event, const Style& style, bool is_labelled) {
     const double x = to.x + beside(from, to, event);
     const double turn = std::min(kRowGap - 4, (to.y - from.y) / 2);

@@ -91,7 +91,7 @@ Status merge_devices(std::vector<Pci>& into, const std::vector<Pci>& other) {
   return {};
 }
 
-// Completes one description by another: what both have may have different places in them.
+// Completes one description by another. A device may have different places in the two.
 class Completion {
  public:
   explicit Completion(Description& description) : description_(description) {}
@@ -117,7 +117,7 @@ class Completion {
     return description_.cpus.emplace_back(std::move(cpu));
   }
 
-  // Anew for each device: one that is added moves those beside it.
+  // Looks anew for each device, because an added device moves its neighbours in memory.
   Pci* find(const std::string& bus_id) {
     Pci* result = nullptr;
     auto look = [&](Pci& pci) {
@@ -157,8 +157,7 @@ class Completion {
     return result;
   }
 
-  // `above`: the bus id of what the device is below, which the description has; empty: the NUMA
-  // node.
+  // `above`: the bus id of the device above it, which the description has; empty: the NUMA node.
   void add(const Pci& found, const Cpu& cpu, const std::string& above) {
     Pci* known = find(found.bus_id);
     if (known == nullptr) {

@@ -90,7 +90,7 @@ Status merge(Description& whole, const Description& other);
 /// in their place.
 void complete(Description& description, const Description& found);
 
-/// Removes PCI devices below which there is neither a GPU of a rank nor a network device.
+/// Removes PCI devices that have no rank's GPU and no network device below them.
 void trim(Description& description);
 
 template <typename Below, typename Visit>

@@ -61,8 +61,8 @@ class Detector {
     std::vector<std::string> ids;  // from the root port down to the device
     for (const fs::path& part : path)
       if (is_bus_id(part.string())) ids.push_back(part.string());
-    // A switch is two devices below each other, the port above and one of those below: it is told
-    // by the former. The one that nothing pairs with is the root port.
+    // A switch is two devices below each other: the port above, and one of the ports below. The
+    // port above stands for the switch. The device that has no partner is the root port.
     std::vector<std::string> kept;
     for (size_t from_end = 0; from_end < ids.size(); from_end += 2)
       kept.insert(kept.begin(), ids[ids.size() - 1 - from_end]);

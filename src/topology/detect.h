@@ -29,9 +29,9 @@ struct Port {
   int speed = 0;  // Mbit/s (base/interfaces.h: link_speed()); 0: unknown
 };
 
-/// `root` stands before /sys and /proc: tests have trees of their own. `host` tells the machine
-/// from others. `ports` are numbered in their order. What the system does not tell is left out; the
-/// GPU is always there.
+/// Detects the machine. `root` stands before /sys and /proc: tests have trees of their own. `host`
+/// tells the machine from others. `ports` are numbered in their order. Facts that the system does
+/// not tell are left out; the GPU is always there.
 Description detect(const std::string& root, const std::string& host, const RankGpu& gpu,
                    std::span<const Port> ports);
 
@@ -51,12 +51,12 @@ PathType pci_distance(const std::string& root, const std::string& bus_id, const 
 Status place_rank(Description& description, const Description& found, const std::string& host,
                   const RankGpu& gpu, const std::string& origin);
 
-/// NVLinks of a GPU, as NVML tells; none where there is no NVML. `class_of` a bus id: its PCI
-/// class.
+/// Returns the NVLinks of a GPU, as NVML tells them; none without NVML. `class_of` a bus id: its
+/// PCI class.
 std::vector<NvLink> find_nvlinks(const std::string& bus_id, int compute_capability,
                                  const std::function<std::string(const std::string&)>& class_of);
 
-/// Which GPU of the machine NVML and nvidia-smi call it; nothing where there is no NVML.
+/// Returns the GPU's number in NVML and nvidia-smi; nothing without NVML.
 std::optional<int> nvml_index(const std::string& bus_id);
 
 /// The file in NCCL's form by which providers of virtual machines tell how devices are connected

@@ -79,7 +79,7 @@ void add_devices(std::vector<Box>& boxes, const std::vector<Pci>& devices, doubl
   }
 }
 
-// Sets widths and heights, innermost first: the boxes inside a box stand side by side.
+// Computes widths and heights, innermost first: the content of a box stands side by side.
 void measure(Box& box) {
   box.width = kLeafWidth;
   box.height = kLeafHeight;

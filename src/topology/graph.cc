@@ -253,7 +253,7 @@ void Graph::find_paths(int from) {
   }
 }
 
-// From machine to machine: by each end's best network device.
+// Connects machines by the best network device of each end.
 void Graph::connect_hosts() {
   std::vector<double> wire(nodes_.size(), 0);
   for (size_t node = 0; node < nodes_.size(); ++node)

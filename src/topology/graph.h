@@ -30,8 +30,8 @@ enum class PathType : uint8_t {
   DIS,  // not at all
 };
 const char* name_of(PathType type);
-/// As NCCL_P2P_LEVEL has it: a name up to SYS, or one of its older numbers 0 to 4. InvalidUsage for
-/// others.
+/// Parses a value of NCCL_P2P_LEVEL: a name up to SYS, or one of its older numbers 0 to 4.
+/// InvalidUsage for others.
 Result<PathType> path_type_from(std::string_view text);
 
 enum class NodeKind : uint8_t { Cpu, Pci, NvSwitch, Gpu, Net };

@@ -10,7 +10,7 @@
 namespace niccolite::topology {
 namespace {
 
-// As in nvml.h, whose layout is fixed.
+// Structs of nvml.h, whose layout is fixed.
 struct PciInfo {
   char legacy_bus_id[16];
   unsigned domain, bus, device, ids, subsystem_ids;

@@ -16,7 +16,8 @@ struct Machine {
   Walks walks;
 };
 
-/// By the network devices that ranks use, ascending by number; without any, the first rank.
+/// Returns the places of the ranks that use network devices, ascending by the devices' numbers;
+/// without any, the first rank.
 std::vector<int> gates_of(const Graph& graph, std::span<const int> rails,
                           std::span<const int> graph_ranks) {
   std::map<int, int> gates;  // by number of the device: place

@@ -6,7 +6,8 @@
 
 namespace niccolite::topology {
 
-/// One attempt: no hop worse than a limit, nearest first, going back where there is no way on.
+/// One attempt: takes no hop worse than a limit, the nearest first, and goes back where no hop is
+/// left.
 class Walks::Search {
  public:
   Search(const Walks& walks, const Ends& ends, Hop limit)

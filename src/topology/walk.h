@@ -10,8 +10,8 @@
 
 namespace niccolite::topology {
 
-/// From GPU to GPU of one machine, which are told by their places in the list that it is made with.
-/// Remembers which direct NVLinks have been walked, and prefers others.
+/// Walks from GPU to GPU of one machine. GPUs are named by their places in the list given to the
+/// constructor. Remembers the direct NVLinks of earlier walks, and prefers others.
 class Walks {
  public:
   /// `nodes`: of the graph; -1 for a rank whose GPU it does not have, which is far from all. The

@@ -154,7 +154,7 @@ struct CUDA_GRAPH_INSTANTIATE_PARAMS {
 
 namespace vcuda::driver {
 
-// Values of CUresult, where they are not the runtime's of the same meaning.
+// Values of CUresult that differ from the runtime's values for the same error.
 inline constexpr CUresult kSuccess = 0;
 inline constexpr CUresult kInvalidValue = 1;
 inline constexpr CUresult kOutOfMemory = 2;

@@ -10,8 +10,8 @@
 
 #include "gpu/virtual/tasks.h"
 
-// Null beside NVIDIA's libcudart.so.13, which has the name of ours and calls this driver, so that
-// the driver must not call it.
+// Null if NVIDIA's libcudart.so.13 is loaded: it has the name of ours and calls this driver, so the
+// driver must not call it.
 extern "C" [[gnu::weak]] niccolite::gpu::virtual_::VirtualMachine* niccolite_virtual_driver(int);
 
 struct CUctx_st {
@@ -210,7 +210,7 @@ CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int* flags, int* a
   *active = context->retained > 0 || context->is_in_runtime ? 1 : 0;
   return kSuccess;
 }
-// As cudaDeviceReset: waits, and frees nothing.
+// Does as cudaDeviceReset: waits, and frees nothing.
 CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
   if (const CUresult result = check_device(device); result != kSuccess) return result;
   follow_runtime();

@@ -1,5 +1,5 @@
-// Contexts of virtual GPUs: each thread's stack of them. A virtual GPU has one state, whoever
-// makes a context of it: contexts differ in their handles alone. Thread safety: any thread.
+// Contexts of virtual GPUs: each thread's stack of them. All contexts of a virtual GPU share one
+// state, so they differ in their handles alone. Thread safety: any thread.
 #pragma once
 
 #include <new>
@@ -18,10 +18,11 @@ bool has_runtime();
 /// Says once that NVIDIA's does not work with this driver; gives NotSupported.
 CUresult refuse_foreign_runtime();
 
-/// Error codes of the runtime and of the driver are equal since CUDA 10.1, but for few.
+/// Error codes of the runtime and of the driver are equal since CUDA 10.1, with few exceptions.
 CUresult of(cudaError_t error);
 
-/// Has cuInit been called, or the runtime, which does so? All other functions want it.
+/// True if cuInit has been called, by the program or by the runtime. All other functions require
+/// it.
 bool is_initialized();
 
 /// The device of the calling thread's context, which the runtime's calls of this thread are for,

@@ -115,7 +115,7 @@ CUresult cuDeviceGetAttribute(int* value, int attribute, CUdevice device) {
     default:
       break;
   }
-  // The numbers are the runtime's. What a virtual GPU knows nothing of, it has not.
+  // The numbers are the runtime's. A virtual GPU does not have attributes that it does not know.
   if (cudaDeviceGetAttribute(value, static_cast<cudaDeviceAttr>(attribute), device) == cudaSuccess)
     return kSuccess;
   static_cast<void>(cudaGetLastError());

@@ -372,9 +372,9 @@ CUresult cuMemPrefetchAsync_v2(CUdeviceptr address, size_t bytes, CUmemLocation 
   });
 }
 
-// ---- what a pointer is
+// ---- queries of pointers
 
-// Like the driver, answers that nothing is known of unknown memory, which is no error.
+// Of unknown memory it answers that nothing is known, which is no error, like the driver.
 CUresult cuPointerGetAttributes(unsigned int count, const int* attributes, void** data,
                                 CUdeviceptr address) {
   if (!is_initialized()) return kNotInitialized;

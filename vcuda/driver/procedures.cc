@@ -86,7 +86,7 @@ void* find(std::string_view name, int version) {
 
 extern "C" {
 
-// Flags ask for legacy or per-thread default streams: handles name those here.
+// Flags choose legacy or per-thread default streams; here the handles name these streams.
 CUresult cuGetProcAddress_v2(const char* name, void** function, int version, uint64_t /*flags*/,
                              int* status) {
   constexpr int kFound = 0, kUnknownName = 1, kTooOld = 2;

@@ -1,6 +1,6 @@
 // The types of the CUDA Runtime: names, values and layouts of CUDA 13, so that a program compiled
-// against either header runs with either library. What virtual GPUs have no use for (textures,
-// arrays, kernels' attributes) is left out.
+// against either header runs with either library. Types without a use on virtual GPUs (textures,
+// arrays, kernels' attributes) are left out.
 #ifndef VCUDA_DRIVER_TYPES_H
 #define VCUDA_DRIVER_TYPES_H
 

@@ -55,7 +55,7 @@ using Device = nvmlDevice_st*;
 
 std::atomic<int> users{0};
 
-// By number; empty: NICCOLITE_DEVICES is malformed. Never destroyed.
+// Devices by number; empty: NICCOLITE_DEVICES is malformed. Never destroyed.
 const std::vector<nvmlDevice_st>& devices() {
   static const auto* const made = [] {
     auto* const all = new std::vector<nvmlDevice_st>;

@@ -1,7 +1,7 @@
-// CallSettings: what one collective asks for beside the settings of its communicator
-// (ncclCollConfig_t of NCCL 2.31): CTAs, and the algorithms and protocols that may carry it out.
-// All ranks ask for the same, since all of them must choose alike. Pure functions, but where a
-// thread is spoken of.
+// CallSettings: one collective's own settings, in addition to its communicator's (ncclCollConfig_t
+// of NCCL 2.31): CTAs, and the algorithms and protocols that may carry it out. All ranks pass equal
+// settings, since all of them must choose alike. Pure functions; the comments name the ones for any
+// thread.
 #pragma once
 
 #include <array>
@@ -23,14 +23,14 @@ bool is_empty(const Selection& selection);
 /// The syntax of ncclCollConfig_t::algSelection; blanks are dropped, case is ignored:
 ///   selection = all *( "," all )      union
 ///   all = factor *( "+" factor )      intersection
-///   factor = [ "^" ] name             without "^" the selection that the name means, with it all
-///   else
+///   factor = [ "^" ] name             the name's selection, or with "^" all else
 /// A name means every ALGORITHM_PROTOCOL that begins with it ("RING_LL" also RING_LL128), of NCCL's
 /// algorithms and of this library's. NCCL's algorithms that this library does not have mean
 /// nothing. An intersection with an unknown or empty name is empty. Source: reference c-api-2.32,
 /// §4.
 Selection parse_call_selection(Collective collective, std::string_view text);
-/// As parse_call_selection(), with a cache, because calls pass the same text each time. Any thread.
+/// Parses like parse_call_selection(), with a cache, because calls pass the same text each time.
+/// Any thread.
 Selection find_call_selection(Collective collective, const std::string& text);
 
 struct CallSettings {
@@ -47,7 +47,8 @@ struct CallSettings {
 
 /// "maxCTAs 2, algSelection RING_LL".
 std::string describe(const CallSettings& own);
-/// Equal for equal settings, else different but for one pair in 65,535; not 0.
+/// Returns equal tags for equal settings, and different ones for others, except for one pair in
+/// 65,535; never 0.
 uint16_t tag_of(const CallSettings& own);
 
 /// Settings equal to `own`, at one address for all that are equal, for as long as the process runs:

@@ -10,11 +10,11 @@ namespace {
 using executor::Protocol;
 
 constexpr int kChannelCounts[] = {1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64};
-/// A warp moves lines of LL128 in rows (ll128_step.cuh), and what a row begun costs the model does
-/// not know: between counts that were measured (docs/tune.md) it may be 20 % off.
+/// LL128: a warp moves lines in rows (ll128_step.cuh), and the model does not know the cost of a
+/// row that is not full. Between the measured counts (docs/tune.md) it may be 20 % off.
 constexpr int kLineChannelCounts[] = {1, 2, 3, 4, 6, 10, 16, 24, 48, 64};
-/// LL: rounds are short, so the same is true of its counts. An all-gather of 768 KiB takes 7.2 us
-/// by 40 channels, and 5.7 by 48.
+/// LL: the model is off between the measured counts, too, because rounds are short. An all-gather
+/// of 768 KiB takes 7.2 us by 40 channels, and 5.7 by 48 (docs/design/planning.md).
 constexpr int kWordChannelCounts[] = {1, 2, 3, 4, 6, 8, 10, 12, 16, 24, 48, 64};
 /// Chunks in host memory: the times of two counts may differ in either direction. An all-reduce of
 /// 1 MiB takes 55 us by 6 channels, 62 by 8 and 54 by 12.
@@ -26,23 +26,23 @@ std::span<const int> counts_of(const Settings& settings, Protocol protocol) {
   return kChannelCounts;
 }
 
-/// Do links between GPUs carry the data? Host memory and networks are slower than what CTAs do.
+/// True if links between GPUs carry the data. Host memory and networks are slower than CTAs.
 bool has_links(const Settings& settings) {
   return settings.machine == gpu::Kind::Cuda && !settings.shares_host && !settings.spans_machines;
 }
 
-/// Do blocks lie side by side whose length is no multiple of 16 bytes? On a GPU threads then move
-/// them, and not bulk copies alone: what the model knows of the number of channels is not true of
-/// them, but that each of them moves as much as it can. (Of messages nobody knows how both ends are
-/// aligned.)
+/// True for blocks that lie side by side and whose length is no multiple of 16 bytes. On a GPU
+/// threads then take part in the copies, beside bulk copies. So the model's numbers of channels are
+/// wrong for them: each channel moves as much as it can. (The alignment of both ends of a message
+/// is not known.)
 bool has_uneven_blocks(const Settings& settings, const Workload& work) {
   return settings.machine == gpu::Kind::Cuda && schedule::has_blocks_of_ranks(work.collective) &&
          work.bytes % 16 != 0;
 }
 
-/// Channels of such blocks, of the counts that there are. Where one rank's link carries all of it,
-/// more than 20 gain nothing, and take away from each other: a gather of two blocks of 15 MB takes
-/// 54 us on two H200, and 59 by 24.
+/// Returns the number of channels for uneven blocks. If one rank's link carries all data, more than
+/// 20 channels gain nothing and hinder each other: a gather of two blocks of 15 MB takes 54 us on
+/// two H200, and 59 by 24 channels.
 int most_of_uneven(Collective collective, std::span<const int> counts) {
   constexpr int kMostOfOneRoot = 20;
   const bool has_one_root = collective == Collective::Gather || collective == Collective::Scatter;
@@ -69,9 +69,10 @@ std::optional<int> suitable_count(const Settings& settings, const Workload& work
   return std::nullopt;
 }
 
-/// Between two ranks by LL more channels than kibibytes take longer than fewer: a gather of 1
-/// KiB 2.6 us by one, and 2.8 by several. (The model knows no fewer than were measured, six; what
-/// goes through slots waits for its launch much longer.)
+/// True if an operation of two ranks by LL has more channels than kibibytes, which is slower than
+/// fewer channels: a gather of 1 KiB takes 2.6 us by one, and 2.8 by several. (The model knows only
+/// the measured counts from six on. Operations through slots do not matter here: they wait much
+/// longer for their launch.)
 bool is_too_short(const Settings& settings, const Workload& work, int channels) {
   constexpr size_t kLeastOfChannel = 1 << 10;
   return has_links(settings) && settings.reaches_users && settings.nranks == 2 &&
@@ -79,8 +80,9 @@ bool is_too_short(const Settings& settings, const Workload& work, int channels) 
          static_cast<size_t>(channels) * kLeastOfChannel > work.bytes;
 }
 
-/// A scatter of 1 MB between two ranks takes 4.7 us by 48 channels of LL128 and 4.8 by 24, which
-/// the model has as equal; from an odd start 5.0 and 6.1.
+/// True for a scatter that should use all lines. A scatter of 1 MB between two ranks takes 4.7 us
+/// by 48 channels of LL128 and 4.8 by 24, which the model takes for equal; from an odd start it
+/// takes 5.0 and 6.1.
 bool wants_all_lines(const Settings& settings, const Workload& work) {
   constexpr size_t kLeast = 768 << 10;
   return has_links(settings) && settings.nranks == 2 && settings.policy == CtaPolicy::Default &&

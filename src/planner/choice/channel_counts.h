@@ -1,6 +1,6 @@
-// How many channels an operation may have: the counts that are worth a comparison by the cost
-// model, and where the model does not know what decides: how data are aligned, how long arithmetic
-// takes, how far the way is through host memory.
+// How many channels an operation may have: the counts that the cost model should compare. Where the
+// model does not know the deciding facts, they are rules here: the alignment of data, the time of
+// arithmetic, and the way through host memory.
 #pragma once
 
 #include <vector>
@@ -24,9 +24,9 @@ std::vector<int> channel_counts(const Settings& settings, executor::Protocol pro
 /// late, and delay the chunks that wait for their slots.
 bool is_long_way_through_host(const Settings& settings, const Workload& work);
 
-/// The channels of `choice`, which was made for the length of `request` alone, or more if its
-/// arithmetic wants them: a CTA takes longer to divide bytes than links do to carry them, so that
-/// averages of bytes have all channels that there are.
+/// Returns the channels of `choice`, which was made for the length of `request` alone, or more for
+/// its arithmetic. A CTA takes longer to divide bytes than links take to carry them, so averages of
+/// bytes have all channels that there are.
 int channels_for_arithmetic(const Settings& settings, const Request& request, const Choice& choice);
 
 /// The channels of `choice`, which was made for the length of a message alone, or more where

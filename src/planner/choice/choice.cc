@@ -13,15 +13,16 @@ namespace {
 
 using executor::Protocol;
 
-// How much slower than the fastest variant one may be that takes fewer CTAs. By default hardly:
-// what the model cannot tell apart is no reason to take more of the user's. Plain buffers are never
-// moved without CTAs, so that ZERO can only ask for few.
+// How much slower than the fastest variant a variant with fewer CTAs may be. By default it may
+// hardly be slower; but a difference that the model cannot tell is no reason to take more of the
+// user's CTAs. Plain buffers are never moved without CTAs (docs/design/kernels.md), so ZERO can
+// only ask for few.
 double tolerance_of(CtaPolicy policy) { return policy == CtaPolicy::Default ? 0.01 : 0.05; }
 
-// How much CTAs count in an operation of so many microseconds, 0 to 1: a short one keeps them from
-// others for less long. (And where buffers begin anywhere, which is not known here, twice as many
-// save up to 17 % of short ones. Between more than two ranks, where the model is less sure, they
-// were found to lose as often as to gain.)
+// How much CTAs count in an operation of this time, 0 to 1: a short operation keeps them from
+// others for less long. (Where buffers begin anywhere, which is not known here, twice as many CTAs
+// save up to 17 % of short operations. Between more than two ranks, where the model is less sure,
+// they lost as often as they gained.)
 double weight_of_ctas(double microseconds, int nranks) {
   constexpr double kLong = 20;
   return nranks == 2 ? std::min(1.0, microseconds / kLong) : 1;

@@ -47,7 +47,7 @@ double length_of(const Choice& choice, int nranks);
 /// The length within which fewer CTAs decide: 1 % more than the least by default, and less of short
 /// operations of two ranks. `choices` is not empty.
 double longest_acceptable(std::span<const Choice> choices, CtaPolicy policy, int nranks);
-/// The one to take, by what the policy makes of time and CTAs; `choices` is not empty.
+/// Returns the choice to take, by the policy's weights of time and CTAs; `choices` is not empty.
 const Choice& pick(std::span<const Choice> choices, CtaPolicy policy, int nranks);
 
 /// Returns pick() of the candidates with at most `most_channels` channels (0: of all), unless there

@@ -20,7 +20,7 @@ std::string why_impossible(const Settings& settings, const Algorithm& algorithm,
                                  settings.is_invariant && schedule::reduces(algorithm.collective));
 }
 
-/// The variables of rank 0 that leave out some of what `collective` has: "NCCL_ALGO and
+/// Names the variables of rank 0 that exclude some variants of `collective`: "NCCL_ALGO and
 /// NCCL_PROTO".
 std::string restricting(const Settings& settings, Collective collective) {
   const ProtocolSet& allowed = settings.protocols[static_cast<size_t>(collective)];

@@ -1,5 +1,5 @@
-// Which variants an operation may have, by the machine, the number of ranks and what the user's
-// variables say; and why not the others.
+// Which variants an operation may have, by the machine, the number of ranks and the user's
+// variables; and why not the others.
 #pragma once
 
 #include <string>

@@ -10,8 +10,8 @@ namespace {
 
 using executor::Protocol;
 
-// Beyond this, a channel by itself is slower than what an operation has of all of them beside
-// others: bytes that a rank receives.
+// The most received bytes of an operation in a list, where it has one channel. A larger operation
+// is faster by itself, with a share of all channels.
 constexpr size_t kMostListedBytes = 16 << 10;
 constexpr int kMostRanksOfLists = 8;  // of the kernel for them
 
@@ -75,7 +75,8 @@ struct DirectListPrice {
 // take 5 us a launch, and 2 us for each 8 KiB of a channel. Buffers are looked up in more time than
 // the smallest operations take.
 constexpr DirectListPrice kDirectListOfCuda{768 << 10, 16 << 10, 10};
-// Without it each operation is a launch, which costs more than both waits of a list do.
+// Virtual GPUs: an operation outside of a list is a launch, which costs more than both waits of a
+// list.
 constexpr DirectListPrice kDirectListOfVirtual{0, 0, 5};
 
 constexpr const DirectListPrice& price_of_direct_list(const Settings& settings) {

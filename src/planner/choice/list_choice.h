@@ -10,8 +10,8 @@
 
 namespace niccolite::planner {
 
-/// For an operation of a list (executor::Launch::is_list()), on one channel: those are small, and
-/// end in one step. None: it is for none.
+/// Chooses for an operation of a list (executor::Launch::is_list()), on one channel: such
+/// operations are small, and end in one step. None: it cannot be in a list.
 std::optional<Choice> choose_for_list(const Settings& settings, Collective collective,
                                       size_t bytes);
 
@@ -19,8 +19,8 @@ std::optional<Choice> choose_for_list(const Settings& settings, Collective colle
 /// none if ranks do not reach the buffers, or other settings forbid it.
 std::optional<executor::ListAccess> find_list_access(const Settings& settings,
                                                      Collective collective, int root);
-/// Is such a list of so many operations, of so many bytes together, faster than what else they
-/// would be? `is_captured`: in a graph, whose buffers are looked up once.
+/// True if a list of `operations`, of `bytes` together, is faster than the alternatives.
+/// `is_captured`: in a graph, whose buffers are looked up once.
 bool pays_direct_list(const Settings& settings, Collective collective, size_t operations,
                       size_t bytes, bool is_captured);
 /// Microseconds that such a list takes whatever is in it, and that an operation adds.

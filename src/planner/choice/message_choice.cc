@@ -21,7 +21,7 @@ Choice choose_for_message(const Settings& settings, Protocol protocol, size_t by
 
 namespace {
 
-// By which CTAs copy by themselves, and threads need not wait.
+// True if CTAs copy by bulk copies, for which threads need not wait.
 bool has_bulk_copies(const Settings& settings, Protocol protocol) {
   return settings.machine == gpu::Kind::Cuda && publishes_chunks(protocol);
 }

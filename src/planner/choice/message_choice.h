@@ -12,8 +12,8 @@ Choice choose_for_message(const Settings& settings, executor::Protocol protocol,
 Choice choose_for_copy(const Settings& settings, executor::Protocol protocol, size_t bytes);
 /// Microseconds that such a copy takes beyond the shortest.
 double predict_copy(const Settings& settings, executor::Protocol protocol, size_t bytes);
-/// The protocol that suits it: Simple, whose bulk copies are faster than threads, or what messages
-/// of its length have.
+/// Returns the protocol for a message to the own rank: Simple, whose bulk copies are faster than
+/// threads, or the protocol of other messages of its length.
 executor::Protocol protocol_of_copy(const Settings& settings, executor::Protocol of_messages,
                                     size_t bytes);
 

@@ -32,9 +32,9 @@ std::vector<Token> algorithm_tokens(schedule::Collective collective);
 /// Returns the names that NCCL_PROTO may contain; bits by number.
 std::vector<Token> protocol_tokens();
 
-/// The bits of what `function` may use: of all tokens for an empty `text`.
-/// Names in `foreign` are NCCL's too: accepted, and select nothing here.
-/// Errors: InvalidUsage naming `variable`, the unknown token or function, and what may be named.
+/// Returns the bits that `function` may use: of all tokens for an empty `text`. NCCL's names in
+/// `foreign` are accepted, and select nothing here. Errors: InvalidUsage naming `variable`, the
+/// unknown token or function, and the allowed names.
 Result<uint32_t> parse_selection(std::string_view variable, std::string_view text,
                                  std::string_view function, std::span<const Token> tokens,
                                  std::span<const std::string_view> foreign);

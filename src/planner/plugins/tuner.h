@@ -1,9 +1,9 @@
-// Tuner: a tuner plug-in (NCCL_TUNER_PLUGIN) as one communicator's rank 0 sees it. It is shown what
-// the cost model predicts, as NCCL's table of algorithms and protocols, and may change it; what
-// comes of it is one of the library's own variants (docs/plugins.md has the mapping). Other ranks
-// ask rank 0 (operations/tuning.h), so that ranks cannot choose differently whatever their plug-ins
-// are. A plug-in that fails, throws or answers nonsense is overruled by the cost model, with one
-// line. Thread safety: any thread.
+// Tuner: a tuner plug-in (NCCL_TUNER_PLUGIN) as one communicator's rank 0 sees it. It gets the cost
+// model's predictions as NCCL's table of algorithms and protocols, and may change them. The result
+// is one of the library's own variants (docs/plugins.md has the mapping). Other ranks ask rank 0
+// (operations/tuning.h), so that ranks cannot choose differently, whatever their plug-ins are. If a
+// plug-in fails, throws or answers nonsense, the cost model decides, and one line tells of it.
+// Thread safety: any thread.
 #pragma once
 
 #include <map>

@@ -125,7 +125,7 @@ double predict(gpu::Kind machine, const Cost& cost, const Workload& work, const 
 }
 
 int most_parts(Protocol protocol) {
-  // With LL and LL128 every word or line arrives by itself, and a chunk's cost is its round.
+  // LL and LL128: every word or line arrives by itself, and a chunk's cost is its round.
   constexpr int kMostPublished = 4;
   return publishes_chunks(protocol) ? kMostPublished : 1;
 }

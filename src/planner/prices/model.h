@@ -1,5 +1,5 @@
 // The cost model: predicted time of one operation by one variant (cost.h has the formula). A pure
-// function of its arguments: every rank computes the same without a word.
+// function of its arguments: all ranks compute the same result without a message.
 #pragma once
 
 #include <cstddef>
@@ -54,7 +54,7 @@ inline bool is_possible(gpu::Kind machine, int nranks, const Algorithm& algorith
                         executor::Protocol protocol, int machines = 1) {
   return why_impossible(machine, nranks, algorithm, protocol, machines).empty();
 }
-/// The most ranks that are all connected to each other where there is a choice.
+/// The most ranks that are all connected to each other, unless there is no other algorithm.
 int most_direct_ranks(gpu::Kind machine);
 
 /// Microseconds of `work` by `variant`, when a chunk has at most `chunk_bytes`.
@@ -81,7 +81,7 @@ inline constexpr size_t kLeastPublishedInParts = 8 << 20;
 size_t chunk_bytes(const Settings& settings, Collective collective, const Variant& variant);
 
 /// Bytes of the units that reductions of `work` request of their peers (executor/protocol/pull.h),
-/// if they can; 0: they read what is exposed.
+/// if they can; 0: they read exposed buffers.
 uint32_t pull_bytes(const Settings& settings, const Workload& work);
 
 /// Predicted time of messages that progress together: one rank has `ends` message ends, and the

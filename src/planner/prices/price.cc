@@ -20,8 +20,8 @@ using lowering::Demand;
 // pair of ranks take too long; their algorithms state the load themselves (Traits::load).
 constexpr int kMostAnalysed = 64;
 
-/// By the algorithm's own word, of ranks that are all alike. Of its hops so many are between
-/// machines as of a ring's.
+/// Returns the demand that the algorithm itself states, for ranks that are all alike. As in a ring,
+/// each machine has one hop to another machine.
 Demand say(const algorithms::Load& load, bool is_ring, double machines, double ranks_of_machine) {
   const double crossing = machines > 1 ? 1 / ranks_of_machine : 0;
   Demand demand;
@@ -146,7 +146,7 @@ bool may_be_direct(const Settings& settings, Protocol protocol) {
          !settings.spans_machines && !settings.shares_host && publishes_chunks(protocol);
 }
 
-/// Microseconds that a byte of the operation takes what carries most.
+/// Microseconds per byte of the operation on the slowest of the wire, rail, link and engines.
 double slowest(const schedule::Load& load, const Properties& machine, int nranks) {
   const auto rate = [](double bytes, double gigabytes) {
     return gigabytes > 0 ? bytes / (gigabytes * 1e3) : 0;
@@ -172,9 +172,9 @@ double time_of(const lowering::Moved& moved, const Properties& machine) {
          moved.direct_reductions / machine.direct_reduction;
 }
 
-/// As time_of(), where workers share out the threads: the time until each channel's slowest worker
-/// is done. One worker that sends and then reduces takes less time than a sending worker beside a
-/// reducing one, which has more to do.
+/// Nanoseconds for each byte if workers share out the threads: the time until each channel's
+/// slowest worker is done. One worker that sends and then reduces takes less time than a sending
+/// worker beside a reducing one, which has more to do.
 double time_of_workers(const lowering::Work& work, const Properties& machine) {
   if (work.by_worker.empty()) return time_of(work.moved, machine);
   double result = 0, slowest = 0;

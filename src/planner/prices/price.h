@@ -1,20 +1,20 @@
-// Price: what the time of an algorithm by a protocol is computed from. Either constants that were
-// fitted to measurements of that very algorithm (cost.h), or, where nobody has measured it, what
-// its access plan asks of the machine (lowering/demand.h) and what the machine was measured to do
-// (Properties):
+// Price: the data from which the time of an algorithm by a protocol is computed. They are constants
+// that were fitted to measurements of that very algorithm (cost.h). If nobody has measured it, they
+// are the demand of its access plan (lowering/demand.h) and the machine's measured Properties:
 //
 //   chain    = instructions, connections and hops of the longest chain of one round
 //   latency  = fixed + chain + further messages of a rank between machines * message +
 //              instructions of the busiest rank * work + channels * channel
 //   filling  = 1 + fill * hops * chunk / bytes of a channel
-//   link     = bytes / the slowest of wire, rail, link and engines * (1 + crowd * channels) *
-//   filling channel  = bytes that a channel reads and writes, by their way, / its rates * filling
+//   link     = bytes / the slowest of wire, rail, link and engines * (1 + crowd * channels)
+//              * filling
+//   channel  = bytes that a channel reads and writes, by their way, / its rates * filling
 //              + further rounds * round
 //   transfer = (link^4 + channel^4)^(1/4)
 //   time     = latency + transfer - overlap * latency * transfer / (latency + transfer)
 //
-// A pure function of its arguments, made of operations that IEEE 754 rounds in one way: every rank
-// computes the same without a word. Any thread.
+// A pure function of its arguments, made of operations that IEEE 754 rounds in one way: all ranks
+// compute the same result without a message. Any thread.
 #pragma once
 
 #include <memory>
@@ -29,7 +29,7 @@ class Price {
   /// The price of `algorithm` among the ranks of `settings`, for which the algorithm exists.
   static Price of(const Settings& settings, const Algorithm& algorithm,
                   executor::Protocol protocol);
-  /// By constants of its own?
+  /// True for constants that were fitted to this algorithm.
   bool is_fitted() const { return demand_ == nullptr; }
   /// Microseconds of `work` by `variant`, whose algorithm and protocol the price is of.
   double time_of(const Settings& settings, const Workload& work, const Variant& variant) const;

@@ -1,5 +1,5 @@
-// Tuning: what one class of machines was measured to do, as a file of tuning/ has it
-// (docs/tune.md has the schema). Constant data once made: any thread.
+// Tuning: the measured performance of one class of machines, from a file of tuning/ (docs/tune.md
+// has the schema). Constant data once made: any thread.
 #pragma once
 
 #include <array>

@@ -50,7 +50,7 @@ Result<std::vector<std::string>> files_at(const std::string& path) {
   std::error_code error;
   if (!std::filesystem::is_directory(path, error)) return std::vector{path};
   std::vector<std::string> files;
-  // By hand: operator++ throws.
+  // Incremented by increment(), because operator++ throws.
   auto entry = std::filesystem::directory_iterator(path, error);
   for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error))
     if (entry->path().extension() == ".json") files.push_back(entry->path().string());

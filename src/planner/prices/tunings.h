@@ -28,8 +28,8 @@ std::span<const BuiltInTuning> built_in_tunings();
 class Tunings {
  public:
   Tunings() = default;
-  /// A file, or all *.json of a folder. Errors: InvalidUsage with file, line and field: what cannot
-  /// be read, and two files for the same machines.
+  /// Reads a file, or all *.json of a folder. Errors: InvalidUsage with file, line and field, if a
+  /// file cannot be read or two files are for the same machines.
   static Result<Tunings> read(const std::string& path);
 
   /// For GPUs of this name (empty: they differ, or have none); null: there is none.

@@ -13,9 +13,8 @@
 // LL has no tail:
 //
 //   slot's words and size entry, in any    --->   sees the size entry of the next step; takes its
-//   words
-//     order                                       as they come, and sends their data when all are
-//     there
+//     order                                       words as they come, and sends their data when
+//                                                 all are there
 //   acquires `own.remote` = head           <---   as above
 //
 // Invariant: freed <= taken <= min(produced, limit); produced - freed <= depth, which the kernel

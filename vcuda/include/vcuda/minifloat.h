@@ -23,8 +23,8 @@ inline float float_of(uint32_t bits) {
   return value;
 }
 
-/// The float next to `value` towards zero, with its last bit set where that is not `value` itself:
-/// a rounding of it to a shorter type is a rounding of `value`.
+/// Returns the float next to `value` towards zero, with its last bit set if it differs from
+/// `value`. Rounding this float to a shorter type gives the rounding of `value`.
 inline float to_odd(long double value) {
   float near = static_cast<float>(value);
   if (near == value || std::isnan(near)) return near;
@@ -33,8 +33,9 @@ inline float to_odd(long double value) {
   return float_of(bits_of(near) | 1);
 }
 
-/// Exponent and mantissa of |value|, which is finite, in a type with those many bits of each. What
-/// is too large gives a number beyond the type's largest, for the caller to see.
+/// Returns exponent and mantissa of |value|, which is finite, in a type with kExponentBits and
+/// kMantissaBits. A value that is too large gives a number beyond the type's largest, which the
+/// caller sees.
 template <int kExponentBits, int kMantissaBits>
 inline uint32_t round_magnitude(float value) {
   const int bias = (1 << (kExponentBits - 1)) - 1;

@@ -41,7 +41,7 @@ def devices(n: int | None = None) -> list[Device]:
     environment or from a use without `n` and is less.
     """
     if n is not None and not _native.are_devices_chosen() and not _are_chosen_by_environment(n):
-        # Devices that nobody uses cost nothing, and later there can be no more of them.
+        # Unused devices cost nothing, and their number cannot grow later.
         os.environ[_VARIABLE] = f"virtual:{_MOST}"
         cuda.show_devices(min(n, _native.device_count()))
         os.environ[_VARIABLE] = f"virtual:{n}"  # for processes that are started
