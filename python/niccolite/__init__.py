@@ -55,7 +55,7 @@ def get_include() -> str:
 
 
 def get_virtual_cuda() -> str:
-    """What LD_LIBRARY_PATH has to begin with, for programs that know nothing of Niccolite: the folder of the virtual GPUs'
-    libcuda.so.1, libcudart.so.13 and libnvidia-ml.so.1, and that of libnccl.so.2.
+    """The beginning of LD_LIBRARY_PATH for programs that know nothing of Niccolite: the folder of the virtual GPUs'
+    libcuda.so.1, libcudart.so.13 and libnvidia-ml.so.1, and the folder of libnccl.so.2.
     """
     return _os.pathsep.join([_os.path.join(_FOLDER, "lib", "vcuda"), _os.path.join(_FOLDER, "lib")])

@@ -1,4 +1,4 @@
-"""Pictures of what the command ``niccolite`` measured and of how algorithms work.
+"""Pictures of measurements, algorithms, machines and dumps of the command ``niccolite``.
 
     >>> from niccolite import plot
     >>> plot.perf("result.json")            # of: niccolite perf -J result.json
@@ -57,7 +57,7 @@ def _axes(axes: Axes | None, title: str, y_label: str) -> Axes:
 def perf(
     source: Source, value: str = "time", place: str = "out_of_place", axes: Axes | None = None
 ) -> Axes:
-    """Draws each collective of a ``niccolite perf --json`` file over the size, and what it was compared to.
+    """Draws each collective of a ``niccolite perf --json`` file over the size, beside NCCL's if the file has them.
 
     `value`: "time" (microseconds) or "busbw" (GB/s). `place`: "out_of_place" or "in_place".
     ValueError: the file has no such rows.
@@ -123,7 +123,7 @@ def _written(arguments: Sequence[str], option: str, good: Sequence[int] = (0,)) 
 
 
 class Schedule:
-    """What an algorithm makes the ranks do. In a notebook it shows itself; ``str()`` is the text.
+    """The instructions of an algorithm for each rank. In a notebook it shows itself; ``str()`` is the text.
 
     `collective` and `algorithm` (None: the first one) as ``niccolite schedule --list`` names them.
     ValueError: there is no such schedule.
@@ -152,10 +152,10 @@ class Schedule:
 
 
 class Topology:
-    """GPUs, network devices, and what joins them. In a notebook it shows itself; ``str()`` is the text.
+    """GPUs, network devices, and the links between them. In a notebook it shows itself; ``str()`` is the text.
 
-    `source`: a topology file in NCCL's form (what NCCL_TOPO_DUMP_FILE wrote); None: this machine, virtual GPUs where it has
-    no others. ValueError: the file is none.
+    `source`: a topology file in NCCL's form (as NCCL_TOPO_DUMP_FILE writes it); None: this machine, with virtual GPUs if
+    it has no others. ValueError: the file is no topology file.
     """
 
     def __init__(self, source: Union[str, os.PathLike[str], None] = None) -> None:

@@ -1,5 +1,5 @@
-"""Pickles functions and classes of the program's main module, which another process cannot import, by
-what they consist of. Functions take the names along that they use."""
+"""Pickles functions and classes of the program's main module by their contents, because another process
+cannot import that module. A function is sent with the names that it uses."""
 
 from __future__ import annotations
 

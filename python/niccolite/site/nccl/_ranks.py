@@ -1,4 +1,4 @@
-"""One function on many ranks, in threads or in processes: what nccl.virtual.run stands on."""
+"""One function on many ranks, in threads or in processes, for nccl.virtual.run."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _list(ranks: list[int]) -> str:
 
 
 def _interrupt(places: dict[int, _Place | str], ranks: int) -> KeyboardInterrupt:
-    """The exception of an interrupted run. `places`: of each rank its place, or what else is known."""
+    """The exception of an interrupted run. `places`: of each rank its place, or another description."""
     lines: dict[str, list[int]] = {}
     for rank in range(ranks):
         place = places.get(rank, "did not answer")
@@ -149,7 +149,7 @@ class _Rank(threading.Thread):
                 self._finished.put(self._rank)
 
     def interrupt(self) -> None:
-        """Ends its waits in the library, and raises KeyboardInterrupt in what Python it runs."""
+        """Ends its waits in the library, and raises KeyboardInterrupt in its Python code."""
         self._comm.abort()
         if self.ident is not None:
             ctypes.pythonapi.PyThreadState_SetAsyncExc(
@@ -294,7 +294,7 @@ def _calls_of(threads: list[_Rank]) -> dict[int, tuple[Any, ...]]:
 
 
 def _destroy_together(comms: list[Communicator]) -> None:
-    """Destroying waits for the other ranks, of which this one thread has all."""
+    """Destroys all at the same time, because each destroy() waits for the other ranks."""
     enders = [threading.Thread(target=comm.destroy) for comm in comms if comm.is_valid]
     for ender in enders:
         ender.start()
@@ -306,8 +306,8 @@ def _destroy_together(comms: list[Communicator]) -> None:
 
 
 class _Kind(enum.IntEnum):
-    """What a child has to say. Of failures seen together the first kind is told: the library's errors
-    are mostly consequences of what another rank has done, and may be seen before that is."""
+    """Kinds of a child's messages. Of failures seen together the first kind is reported: a library's error
+    is mostly a consequence of another rank's failure, and may be seen before that failure."""
 
     ID = 0  # rank 0's
     RESULT = 1
@@ -360,10 +360,10 @@ def _start_forked(call: tuple[Any, ...], rank: int, ranks: int, there: Connectio
 
 
 class _NewProcess:
-    """A new interpreter, with what _collect() asks of multiprocessing.Process.
+    """A new interpreter, with the members of multiprocessing.Process that _collect() uses.
 
-    Not one of multiprocessing, which would run the program's main module again in each: a notebook has
-    no file, and a program without a guard would start the ranks of its own.
+    multiprocessing itself would run the program's main module again in each process: a notebook has no
+    file, and a program without a guard would start ranks of its own.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -475,8 +475,8 @@ def _interrupted_places(pipes: list[Connection], children: list[Any]) -> dict[in
 def _end_of(child: Any, pipe: Connection) -> int:
     """A descriptor that is ready once the process has ended; to be closed.
 
-    A process that the child has forked may have all of its descriptors, and outlive it: neither the
-    child's pipe ends then nor what multiprocessing calls its sentinel, which is another pipe.
+    A process that the child has forked may have all of its descriptors, and outlive it. Then the child's
+    pipe does not end with the child, and neither does multiprocessing's sentinel, which is another pipe.
     """
     try:
         return os.pidfd_open(child.pid)

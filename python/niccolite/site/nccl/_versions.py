@@ -1,4 +1,4 @@
-"""What is installed and what is loaded."""
+"""Versions of the installed packages and of the loaded library."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def _hint_at_hidden() -> str:
 
 
 def _are_chosen_by_environment(n: int) -> bool:
-    """Does the environment name enough virtual GPUs? What it says of others is overridden."""
+    """True if the environment names enough virtual GPUs. Other values are overridden."""
     kind, _, number = os.environ.get(_VARIABLE, "").partition(":")
     return kind == "virtual" and number.isdigit() and int(number) >= n
 

@@ -11,7 +11,7 @@ __all__ = ["FunctionNotFoundError", "NCCLError", "NotSupportedError", "Result"]
 
 
 class Result(IntEnum):
-    """What a call of the library answers: ncclResult_t."""
+    """The result of a call of the library: ncclResult_t."""
 
     Success = 0
     UnhandledCudaError = 1

@@ -182,8 +182,8 @@ _INTERFACES = (
 class NcclBuffer:
     """The memory of any buffer: `ptr`, `count` (elements), `dtype`, `device_id` (-1: the host's).
 
-    NcclInvalid: it cannot be communicated. Keeps the buffer alive. `stream` is not looked at: what
-    the memory holds is ordered by the stream of the call that uses it.
+    NcclInvalid: it cannot be communicated. Keeps the buffer alive. `stream` is ignored: the stream of the
+    call that uses the buffer orders the accesses to its memory.
     """
 
     __slots__ = ("_view",)

@@ -65,7 +65,7 @@ _Resource = TypeVar("_Resource", bound=CommResource)
 
 
 def _fill(struct: Any, values: Any, *others: str) -> Any:
-    """Copies what is not None of a dataclass into a struct of the library, but for the fields `others`."""
+    """Copies the values of a dataclass that are not None into a struct of the library, without the fields `others`."""
     for field in fields(values):
         if field.name not in others and (value := getattr(values, field.name)) is not None:
             setattr(struct, field.name, value)
@@ -74,9 +74,9 @@ def _fill(struct: Any, values: Any, *others: str) -> Any:
 
 @dataclass(kw_only=True)
 class NCCLConfig:
-    """How a communicator shall be. None leaves the choice to the library, or to the environment.
+    """Configuration of a communicator. None leaves the choice to the library, or to the environment.
 
-    It is read on construction; what is assigned later has no effect. The library checks the values
+    It is read on construction; later assignments have no effect. The library checks the values
     (NCCLError) when a communicator is made.
     """
 
@@ -132,7 +132,7 @@ class VendorOption:
 class NCCLCollConfig:
     """Settings of one collective. None leaves the choice to the communicator.
 
-    All ranks give the same, but for the event and the profiler's tag. It is read by each call.
+    All ranks pass equal settings, except for the event and the profiler's tag. Each call reads them.
     NcclInvalid: `vendor_options` are no VendorOption, or two of them are for one option.
     """
 
@@ -181,7 +181,7 @@ class NCCLCollConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class NCCLCommProperties:
-    """What a communicator is and can do. None: the library is older than the field."""
+    """Properties of a communicator. None: the library is older than the field."""
 
     rank: int
     n_ranks: int
@@ -238,7 +238,7 @@ class LLA2ARequirement:
 
 @dataclass(kw_only=True)
 class NCCLDevCommRequirements:
-    """What a device communicator shall have. None: the library's default. Read by each create_dev_comm()."""
+    """Requirements of a device communicator. None: the library's default. Each create_dev_comm() reads them."""
 
     lsa_multimem: bool | None = None
     barrier_count: int | None = None
@@ -267,7 +267,7 @@ class NCCLDevCommRequirements:
     def _lower(
         self, comm: _native.Communicator
     ) -> tuple[_native.DevCommRequirements, dict[NCCLTeam, MultimemHandle], list[ResourceHandle]]:
-        """The library's struct, and what ncclDevCommCreate will fill."""
+        """The library's struct, and the objects that ncclDevCommCreate will fill."""
         made = _native.DevCommRequirements()
         _fill(made, self, "teams", "resources")
         multimem = {one.team: MultimemHandle() for one in self.teams if one.multimem}
@@ -349,7 +349,7 @@ class Communicator:
     ) -> Communicator:
         """Joins, on the current device, as `rank` of `nranks`; returns when all have joined.
 
-        `unique_id`: the same on all ranks, of get_unique_id(), or several. One thread that makes several
+        `unique_id`: one id for all ranks, from get_unique_id(), or a list of several. One thread that makes several
         ranks calls this in a group. NCCLError: ranks are missing, or the ids differ.
         """
         made = cls()
@@ -450,9 +450,9 @@ class Communicator:
         return child
 
     def destroy(self) -> None:
-        """Ends it, with its resources, after the operations that are queued. Null: nothing.
+        """Ends it, with its resources, after the queued operations. Does nothing if it is null.
 
-        NCCLError: the communicator has failed before; it is null afterwards all the same.
+        NCCLError: the communicator has failed before; it is null afterwards nevertheless.
         NcclInvalid: in a group.
         """
         if self.is_valid and _native.is_group_open():
@@ -610,7 +610,7 @@ class Communicator:
 
     @property
     def team_rail(self) -> NCCLTeam:
-        """The ranks with this one's place in each of those teams."""
+        """The ranks with this rank's place in each load-store team."""
         self._require("get team_rail")
         return NCCLTeam(*_native.team_rail(self._comm))
 
@@ -728,7 +728,7 @@ class Communicator:
     ) -> None:
         """Combines the ranks' `sendbuf` element by element, into each rank's `recvbuf`.
 
-        Shapes: `sendbuf` n elements, `recvbuf` at least n of the same type; it may be `sendbuf`.
+        Shapes: `sendbuf` n elements, `recvbuf` at least n of this type; it may be `sendbuf`.
         """
         _native.all_reduce(self._comm, sendbuf, recvbuf, op, stream, config and config._lower())
 
@@ -742,7 +742,7 @@ class Communicator:
         stream: NcclStreamSpec | None = None,
         config: NCCLCollConfig | None = None,
     ) -> None:
-        """As allreduce(), into `recvbuf` of rank `root` alone; elsewhere it is not looked at.
+        """Combines as allreduce() does, into `recvbuf` of rank `root` alone; other ranks' is ignored.
 
         `root` None: all ranks.
         """
@@ -762,7 +762,7 @@ class Communicator:
     ) -> None:
         """Copies rank `root`'s `sendbuf` into every rank's `recvbuf`, which has as many elements.
 
-        `sendbuf` of other ranks is not looked at.
+        `sendbuf` of other ranks is ignored.
         """
         _native.broadcast(self._comm, sendbuf, recvbuf, root, stream, config and config._lower())
 
@@ -789,7 +789,7 @@ class Communicator:
         stream: NcclStreamSpec | None = None,
         config: NCCLCollConfig | None = None,
     ) -> None:
-        """As allgather(), into `recvbuf` of rank `root` alone; elsewhere it is not looked at.
+        """Gathers as allgather() does, into `recvbuf` of rank `root` alone; other ranks' is ignored.
 
         `root` None: all ranks.
         """
@@ -809,7 +809,7 @@ class Communicator:
     ) -> None:
         """Gives rank i the i-th block of rank `root`'s `sendbuf`.
 
-        Shapes: `recvbuf` n elements; at the root `sendbuf` nranks * n, elsewhere it is not looked at.
+        Shapes: `recvbuf` n elements; at the root `sendbuf` nranks * n; other ranks' `sendbuf` is ignored.
         """
         _native.scatter(self._comm, sendbuf, recvbuf, root, stream, config and config._lower())
 
@@ -885,7 +885,7 @@ class Communicator:
     def create_dev_comm(
         self, requirements: NCCLDevCommRequirements | None = None
     ) -> DevCommResource:
-        """What kernels need to communicate by themselves. NCCLError: the library does not serve them."""
+        """Makes a device communicator, for kernels that communicate. NCCLError: the library does not support it."""
         self._require("create_dev_comm")
         made = _native.DevComm()
         wanted, multimem, handles = (requirements or NCCLDevCommRequirements())._lower(self._comm)
@@ -893,7 +893,7 @@ class Communicator:
         return self._keep(DevCommResource(self.ptr, made, multimem, handles))
 
     def close_all_resources(self) -> None:
-        """Closes what was made above; errors are of no consequence."""
+        """Closes all resources of the communicator; ignores errors."""
         while self._resources:
             try:
                 self._resources.pop().close()
@@ -958,7 +958,7 @@ class Communicator:
 
 
 def _scalar(scalar: Any, datatype: NcclDataType | None) -> tuple[object, int, NcclDataType, bool]:
-    """(what must live, address, type, is it read now?)"""
+    """(object to keep alive, address, type, True if it is read now)"""
     import numpy
 
     from nccl.core.buffer import NcclBuffer

@@ -13,13 +13,13 @@ __all__ = ["GroupSimInfo", "group", "group_end", "group_start"]
 
 @dataclass(frozen=True)
 class GroupSimInfo:
-    """What a simulated group would take: `estimated_time` in microseconds, -1 where that is unknown."""
+    """Prediction for a simulated group: `estimated_time` in microseconds, -1 if it is unknown."""
 
     estimated_time: float
 
 
 def group_start() -> None:
-    """Opens a group: calls of this thread up to its group_end() are only noted. Groups nest.
+    """Opens a group: calls of this thread up to its group_end() are only recorded. Groups nest.
 
     Sends and receives between the same ranks, and one thread's calls for several communicators, must
     stand in a group, since each waits for the others.
@@ -28,9 +28,9 @@ def group_start() -> None:
 
 
 def group_end(*, simulate: bool = False) -> GroupSimInfo | None:
-    """Closes a group; the outermost one carries out what was noted.
+    """Closes a group; the outermost one carries out the recorded calls.
 
-    With `simulate` it carries out nothing and tells how long that would have taken.
+    With `simulate` it carries out nothing and returns the predicted time.
     NCCLError: one of the calls failed, or no group is open.
     """
     if simulate:

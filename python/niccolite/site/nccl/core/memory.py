@@ -51,9 +51,9 @@ class Buffer(_native.DeviceMemory):
         return _native.is_virtual()
 
     def close(self, stream: NcclStreamSpec | None = None) -> None:
-        """Gives the memory back, as soon as no array over it and no call uses it; again: nothing.
+        """Gives the memory back, as soon as no array over it and no call uses it. A second call does nothing.
 
-        With `stream`, after what was queued there.
+        With `stream`, after the work that was queued there.
         """
         if stream is not None:
             _native.wait_idle(self.device, stream)
@@ -106,7 +106,7 @@ class NcclMemoryResource:
         return Buffer(size, self.device_id)
 
     def deallocate(self, ptr: int, size: int, *, stream: NcclStreamSpec | None = None) -> None:
-        """Frees what the library has allocated at `ptr`, after what `stream` has queued."""
+        """Frees the library's memory at `ptr`, after the work that was queued on `stream`."""
         if stream is not None:
             _native.wait_idle(self.device_id, stream)
         _native.free(ptr, self.device_id)
@@ -126,5 +126,5 @@ def mem_alloc(size: int, device: NcclDeviceSpec | None = None) -> Buffer:
 
 
 def mem_free(buf: Buffer) -> None:
-    """Frees what mem_alloc() gave; calls and arrays that use it keep it until they end."""
+    """Frees memory of mem_alloc(); calls and arrays that use it keep it until they end."""
     buf.close()

@@ -1,4 +1,4 @@
-"""What belongs to a communicator, and ends with it at the latest: registrations, windows, operators."""
+"""Resources of a communicator, which end with it at the latest: registrations, windows, operators."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class CommResource:
         self._is_closed = False
 
     def close(self) -> None:
-        """Ends it; again: nothing. NCCLError: the library refuses, which ends it here all the same."""
+        """Ends it. A second call does nothing. NCCLError: the library refuses; it is closed here nevertheless."""
         if not self._is_closed:
             self._is_closed = True
             self._release()
@@ -148,7 +148,7 @@ class RegisteredWindowHandle(CommResource):
         return _native.lsa_multimem_pointer(self._place.handle, offset) or None
 
     def get_multimem_device_pointer(self, multimem: MultimemHandle, offset: int = 0) -> int | None:
-        """As get_lsa_multimem_device_pointer(), for the team of `multimem`.
+        """The address that get_lsa_multimem_device_pointer() returns, for the team of `multimem`.
 
         NCCLError: `multimem` has no address.
         """
@@ -236,7 +236,7 @@ class CustomRedOp(CommResource):
 
 
 class DevCommResource(CommResource):
-    """What kernels that communicate by themselves are given."""
+    """A device communicator, for kernels that communicate."""
 
     def __init__(
         self,
@@ -270,7 +270,7 @@ class DevCommResource(CommResource):
 
     @property
     def resource_handles(self) -> tuple[ResourceHandle, ...]:
-        """What the requirements' `resources` have become, in their order. RuntimeError: closed."""
+        """Handles for the requirements' `resources`, in their order. RuntimeError: closed."""
         self._require_open()
         return self._handles
 

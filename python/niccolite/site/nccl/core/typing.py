@@ -1,4 +1,4 @@
-"""Types of nccl.core: element types, operators, what counts as a buffer, a device, a stream."""
+"""Types of nccl.core: element types, operators, and the types of buffers, devices and streams."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class NcclDataType(IntEnum):
 
     @classmethod
     def from_numpy_dtype(cls, dtype: Any) -> NcclDataType:
-        """The type of elements of a ``numpy.dtype``; by name for those of ml_dtypes.
+        """The type of elements of a ``numpy.dtype``. Types of ml_dtypes are found by name.
 
         NcclInvalid: a type that is not communicated, such as bool, int16 or complex.
         """
@@ -146,8 +146,8 @@ class NcclGinType(IntEnum):
 
 
 class NcclGinConnectionType(IntEnum):
-    """Whom kernels reach over the network: nobody, all ranks, those of one rail, or those at multiples
-    of a distance (``NCCLDevCommRequirements.gin_custom_stride``)."""
+    """The ranks that kernels reach over the network: none, all, the ranks of one rail, or the ranks at
+    multiples of a distance (``NCCLDevCommRequirements.gin_custom_stride``)."""
 
     NONE = 0
     FULL = 1
@@ -165,7 +165,7 @@ class NcclHostCftMode(IntEnum):
 
 
 class NcclNvlsHostMode(IntFlag):
-    """What of NVLink multicast the library's own operations do without; ENABLE: nothing."""
+    """The parts of NVLink multicast that the library's own operations do not use; ENABLE: they use all."""
 
     ENABLE = 0
     DISABLE_TRANSPORT = 1
@@ -174,7 +174,7 @@ class NcclNvlsHostMode(IntFlag):
 
 
 class NcclCftTeamMode(IntEnum):
-    """Which team of the compute fabric: all ranks in it, or those at one place of each multicast or
+    """A team of the compute fabric: all ranks in it, or the ranks with one place in each multicast or
     load-store team."""
 
     FLAT = 0
@@ -183,7 +183,7 @@ class NcclCftTeamMode(IntEnum):
 
 
 class NcclCftCap(IntFlag):
-    """What of the compute fabric a device communicator shall have."""
+    """The features of the compute fabric that a device communicator needs."""
 
     NONE = 0
     CFT = 1
@@ -191,7 +191,7 @@ class NcclCftCap(IntFlag):
 
 
 class NcclCommMemStat(IntEnum):
-    """What ``Communicator.get_mem_stat`` answers, in bytes; GPU_MEM_SUSPENDED is 0 or 1."""
+    """The answers of ``Communicator.get_mem_stat``, in bytes; GPU_MEM_SUSPENDED is 0 or 1."""
 
     GPU_MEM_SUSPEND = GpuMemSuspend = 0
     GPU_MEM_SUSPENDED = GpuMemSuspended = 1
