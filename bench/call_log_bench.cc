@@ -1,4 +1,4 @@
-// What a call pays for being remembered.
+// Measures the time that it takes to remember a call.
 #include <benchmark/benchmark.h>
 
 #include "calls/call_log.h"

@@ -1,6 +1,6 @@
-// What links between all GPUs of a machine carry, by who moves the bytes and in which order: copies
-// of 1 GiB by cp.async.bulk, whose units are taken by whichever CTA is free. Prints GB/s of one GPU
-// for several numbers of CTAs.
+// Measures the bandwidth of the links between all GPUs of a machine, by who moves the bytes and in
+// which order: copies of 1 GiB by cp.async.bulk, whose units any free CTA takes. Prints GB/s of one
+// GPU for several numbers of CTAs.
 //
 //   nvcc -O3 -std=c++20 -arch=sm_90 -Isrc bench/link_patterns.cu -o link_patterns
 //   ./link_patterns

@@ -1,5 +1,5 @@
 // BufferExports: memory of one rank's user that ranks of other processes map, so that kernels use
-// its buffers there as those of threads do (docs/design/memory.md).
+// its buffers there as threads of one process do (docs/design/memory.md).
 //
 //   owner                                       peers' processes, on service threads
 //   find(buffer): unknown --- MapRequest -----> BufferImports::map()

@@ -1,7 +1,7 @@
 // What one rank does in phases (lowering/phases.h) by LL128, by hand: blocks of the input go to
 // peers; a block is reduced with what peers send, and the result stored, or sent, or both; blocks
 // that peers send are stored. The interpreter runs the same programs; tests/device holds the two
-// against each other, docs/design/kernels.md says what is saved.
+// against each other, docs/design/kernels.md says why it exists.
 //
 //   stage      0        1        2        3         of three rounds (lowering::Pace::staggered());
 //   send     round 0  round 1  round 2              every warp goes through all stages by itself:
