@@ -57,7 +57,7 @@ class Buffer {
   void* data_ = nullptr;
   size_t count_ = 0;
   ncclDataType_t type_ = ncclInt8;
-  int device_ = kHost;  // what the object says; place_on() finds out for memory of virtual GPUs
+  int device_ = kHost;              // as the object says; place_on() corrects it for virtual GPUs
   DeviceMemory* in_use_ = nullptr;  // if object_ is a DeviceMemory
   bool is_registered_ = false;
 };

@@ -69,8 +69,8 @@ Result<Completion> split(ncclComm_t handle, int color, int key, ncclComm_t* newc
 }
 
 struct Excluded {
-  std::vector<int> ranks;  // ascending, each once, those alone that can be left out
-  Status refusal;          // of what the caller passed
+  std::vector<int> ranks;  // ascending, each once; only ranks that can be left out
+  Status refusal;          // an error in the caller's list
 };
 
 /// Sorts the caller's array, too. Errors: a list that names no rank to leave out. Ranks that pass

@@ -16,7 +16,7 @@ struct ncclParamHandle {
   const char* name;
   niccolite::parameters::Kind kind;
   int64_t number = INT64_MIN;  // of integers, bytes and flags; INT64_MIN: unset
-  std::string text;            // of choices and texts; what GetParameter shows of all
+  std::string text;            // the value of a choice or text; GetParameter's answer for all kinds
   const char* meaning;
 };
 

@@ -160,7 +160,7 @@ struct Settings {
   std::string timestamp_format = "[%F %T] ";
   std::string host;
   std::shared_ptr<FILE> file;        // null: stdout
-  std::vector<std::string> refused;  // what variables say that is not taken; printed once read
+  std::vector<std::string> refused;  // refused values of variables; printed once read
 };
 
 // Does another descriptor of this process than `fd` have its file open?

@@ -57,7 +57,7 @@ std::span<const Declaration> declarations();
 /// A line WITHOUT_EFFECT of parameters.def.
 struct WithoutEffect {
   const char* name;
-  const char* reason;  // and what to use instead, where there is something
+  const char* reason;  // and the replacement, if there is one
 };
 
 /// All of these, in the order of parameters.def.

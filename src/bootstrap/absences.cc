@@ -41,7 +41,7 @@ bool Absences::are_there() const {
 bool Absences::is_turn_of(uint32_t process, Clock::time_point now) {
   if (silent_.contains(process)) return false;
   Awaited& awaited = awaited_[process];
-  awaited.asked = now;  // before the others' end: whoever asks may get a core each second or two
+  awaited.asked = now;  // before the others' end: the caller may get a core each second or two
   if (now - interval_began_ >= kLookInterval) {
     interval_began_ = now;
     looks_ = 0;

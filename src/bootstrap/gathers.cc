@@ -93,7 +93,7 @@ void Gathers::tell_stopped(Roster::Lock& lock, const Local& local, State& state)
     lines.push_back(fmt::format("{} stands still: {}", local.gathers_for, awaited.text()));
   }
   if (lines.empty()) return;
-  lock.unlock();  // whoever reads the log may stand still, too
+  lock.unlock();  // the reader of the log may stand still, too
   for (const std::string& line : lines) LOG(Warn, Init, "{}", line);
   lock.lock();
 }

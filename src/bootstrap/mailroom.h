@@ -41,7 +41,7 @@ class Mailroom {
   struct Limits {
     Deadline deadline;
     Patience patience;
-    const Abort* cancel;  // in the place of the local's abort; whoever raises it wakes the local
+    const Abort* cancel;  // replaces the local's abort; its raise wakes the local
   };
   /// Ranks of this process answer on the calling thread, while the others' answers travel.
   std::vector<Result<Bytes>> request(Roster::Lock& lock, Local& local,

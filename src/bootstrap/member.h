@@ -59,7 +59,7 @@ class Gathered {
 
  private:
   struct Content {
-    std::vector<std::shared_ptr<const Bytes>> frames;  // what the spans point into
+    std::vector<std::shared_ptr<const Bytes>> frames;  // the memory of the spans
     std::vector<std::span<const std::byte>> by_rank;
   };
   std::shared_ptr<const Content> content_;
@@ -80,7 +80,7 @@ struct JoinOptions {
 
 /// A new group, as each of its members describes it.
 struct DeriveOptions {
-  uint64_t id = 0;         // equal on all members; no other group of the same origin has it
+  uint64_t id = 0;         // equal on all members; unique among the groups of one origin
   std::vector<int> ranks;  // by new rank: the rank in the group that this is made from
   int rank = 0;            // of this member in the new group
   Abort* abort = nullptr;  // as in JoinOptions

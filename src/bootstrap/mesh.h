@@ -84,7 +84,7 @@ class Mesh final : private wire::Link::Owner {
     bool gone = false;
     bool unreachable = false;  // gone as far as we know
     int attempts = 0;
-    std::optional<wire::EventLoop::Clock::time_point> short_since;  // of what dialing takes
+    std::optional<wire::EventLoop::Clock::time_point> short_since;  // lacks a resource since
     wire::Link* dialing = nullptr;
     wire::EventLoop::Id retry = 0;
     wire::Link* sending = nullptr;  // where our frames go

@@ -218,7 +218,7 @@ struct Lost {
 /// One process' part of an agreement to go on without some ranks, forwarded as a Gather is. With a
 /// failure it says that the attempt has failed.
 struct Survive {
-  uint32_t number = 0;  // of the attempt among those with this list
+  uint32_t number = 0;  // of the attempt, among the attempts with this list
   uint32_t process = 0;
   uint32_t epoch = 0;                  // agreements that the process had come to before
   std::vector<int32_t> excluded;       // ascending

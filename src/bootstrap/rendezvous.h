@@ -84,7 +84,7 @@ class Rendezvous final : private wire::Link::Owner {
   };
   std::map<int32_t, Seat> seats_;  // by rank
   int32_t nranks_ = 0;             // of the first Join; 0: none yet
-  int32_t first_rank_ = 0;         // who said so
+  int32_t first_rank_ = 0;         // the rank that has told the number
   wire::EventLoop::Clock::time_point deadline_ = wire::EventLoop::Clock::time_point::max();
   wire::EventLoop::Id deadline_timer_ = 0;
   wire::EventLoop::Id linger_timer_ = 0;

@@ -179,7 +179,7 @@ void RootClient::tell(const messages::Awaited& awaited) const {
   if (awaited.why == messages::Awaited::Why::Stopped)
     LOG(Warn, Init, "{}", text);
   else
-    LOG(Info, Init, "{}", text);  // whoever is late may be busy, which is no fault
+    LOG(Info, Init, "{}", text);  // a late rank may be busy, which is no fault
 }
 
 // The root names other stopped processes, but nobody else could name the root's own process.

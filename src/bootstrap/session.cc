@@ -323,7 +323,7 @@ void Session::shut_down(Farewell farewell) {
       mesh_->farewell(farewell.patience, farewell.answer);
       leave_absent_behind();
     } else {
-      mesh_is_over_ = true;  // not gracefully: whoever has a link to us shall see it break
+      mesh_is_over_ = true;  // not gracefully: peers with a link to us must see it break
     }
     stop_if_over();
   });

@@ -106,7 +106,7 @@ class SessionRegistry {
 
   const pid_t process_ = getpid();
   std::mutex mutex_;
-  std::mutex used_mutex_;  // of what follows; a session's lock may be held
+  std::mutex used_mutex_;  // guards the members below; a session's lock may be held
   std::set<uint64_t> used_;
   std::deque<uint64_t> order_used_;
   std::multimap<std::array<std::byte, UniqueId::kBytes>, std::weak_ptr<Session>> sessions_;

@@ -56,7 +56,7 @@ class Survivors {
     const std::vector<uint32_t> processes;  // of the surviving ranks, ascending
     Gathering gathering;                    // by position in `processes`
     std::map<int32_t, Bytes> contributions;
-    Gathered collected;        // once it is complete: what all ranks of this process get
+    Gathered collected;        // the result for all ranks of this process, once it is complete
     std::set<int32_t> called;  // ranks of this process that know of it
     std::vector<std::shared_ptr<Local>> waiters;
     Status contradiction;  // with another list

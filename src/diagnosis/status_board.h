@@ -44,7 +44,7 @@ struct RankStatus {
   int async_error = 0;  // ncclResult_t
   bool finalized = false, aborted = false;
   std::string verdict;     // why its operation stands still; empty: it does not, as far as it knows
-  std::string stragglers;  // of rank 0: lines that tell who comes late (stragglers.h)
+  std::string stragglers;  // of rank 0: lines on late ranks (stragglers.h)
   std::array<uint64_t, kCounted> counts{};  // collectives called so far
 };
 

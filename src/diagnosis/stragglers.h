@@ -52,7 +52,7 @@ class Stragglers {
   struct OfRank {
     std::array<uint64_t, kBins> bins{};
     uint64_t times_last = 0;    // that it was the last, by as much as is worth telling
-    uint64_t lateness = 0;      // of those together, in nanoseconds
+    uint64_t lateness = 0;      // of these times together, in nanoseconds
     uint64_t worst = 0;         // of them
     uint64_t worst_number = 0;  // of that collective
   };

@@ -32,7 +32,7 @@ bool is_fault(Cause cause);
 struct Verdict {
   Cause cause = Cause::NotCalled;
   int rank = -1;                // the culprit
-  int waiting = -1;             // who waits for it
+  int waiting = -1;             // the rank that waits for it
   calls::LoggedCall operation;  // that stands still, as `waiting` called it
   std::optional<calls::LoggedCall>
       last;  // that the culprit called; of Stopped and DoesNotAnswer not known

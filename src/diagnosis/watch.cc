@@ -229,7 +229,7 @@ void Watch::compare_with_neighbor() {
   if (hooks_.has_left(neighbor) || hooks_.run_state(neighbor) == RunState::Stopped) return;
   const Account mine = own_account(neighbor);
   const Result<Account> theirs = hooks_.ask(neighbor, kAsk);
-  if (!theirs.is_ok()) return;  // whoever needs the neighbour finds out why
+  if (!theirs.is_ok()) return;  // a call that needs the neighbour finds the reason
   compared_ = collectives;
   if (!accuse(compare_collectives(mine, theirs.value())))
     accuse(compare_messages(mine, theirs.value()));

@@ -34,7 +34,7 @@ void DumpWriter::write(const std::string& path, std::string text) {
     if (thread.is_ok())
       thread->detach();
     else
-      run(*state_);  // then whoever asks must
+      run(*state_);  // without a thread the caller writes
   }
   wait();
 }

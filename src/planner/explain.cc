@@ -12,7 +12,7 @@ struct Standard {
   CtaPolicy policy;
   int nranks;
   double most;             // length_of(): within it, fewer channels decide
-  bool is_among_measured;  // what does not compete was not compared
+  bool is_among_measured;  // options that do not compete were not compared
 };
 
 std::string compare(const Choice& choice, const Choice& chosen) {

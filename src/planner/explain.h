@@ -23,7 +23,7 @@ struct Alternative {
   const Algorithm* algorithm = nullptr;
   executor::Protocol protocol = executor::Protocol::Simple;
   Verdict verdict = Verdict::Ineligible;
-  Choice best;         // the chosen one, or what would be taken if there were nothing else
+  Choice best;         // the chosen one, or the best of this alternative
   std::string reason;  // a phrase about `verdict`: "takes 12.5 % longer"; empty for the chosen one
 };
 

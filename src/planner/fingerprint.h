@@ -10,7 +10,7 @@ namespace niccolite::planner {
 
 struct Fingerprint {
   uint64_t build = 0;       // the sources, and the tunings that are built in
-  uint64_t arithmetic = 0;  // what this build's makes of the cost model's constants
+  uint64_t arithmetic = 0;  // the cost model's results in this build's arithmetic
   uint64_t limits = 0;      // of programs and algorithms, and the registry
   uint64_t tuning = 0;      // the files of NICCOLITE_TUNING
   friend bool operator==(const Fingerprint&, const Fingerprint&) = default;

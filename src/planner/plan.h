@@ -26,7 +26,7 @@ struct Plan {
   executor::FifoShape shape;  // of its connections
   std::shared_ptr<const executor::Program> program;
   std::vector<executor::Partition> partitions;          // by the program's works
-  std::vector<executor::Turn> turns;                    // the same, of messages
+  std::vector<executor::Turn> turns;                    // by work, of messages
   executor::DataType type = executor::DataType::Uint8;  // Uint8 for all that only moves bytes
   executor::Reduction reduction;
   bool reduces = false;

@@ -293,14 +293,14 @@ Result<Settings> make_settings(gpu::Kind machine, int nranks, const Limits& limi
       smaller(parameters::max_ctas(), parameters::max_nchannels(), 0) != 0;
   static const int threads = threads_from_environment();  // warns once of a refused value
   settings.threads = threads;
-  static const int parts = chunk_parts_from_environment();  // likewise
+  static const int parts = chunk_parts_from_environment();  // warns once, too
   settings.chunk_parts = parts;
   settings.pull_block = parameters::pull_block();
   settings.is_invariant = parameters::invariant() == 1;
   settings.maps_captured = parameters::graph_register() != 0;
   if (const int64_t bytes = parameters::buffsize(); bytes != INT64_MIN)
     settings.slots_bytes = bytes;
-  static const int bits = policy_bits(parameters::cta_policy());  // likewise
+  static const int bits = policy_bits(parameters::cta_policy());  // warns once, too
   settings.policy =
       parameters::cta_policy().empty() ? limits.policy : policy_of(bits, "NCCL_CTA_POLICY");
 

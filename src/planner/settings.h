@@ -51,7 +51,7 @@ struct Settings {
   std::vector<int> machines{};  // that each rank is on, where the network connects some
   /// Orders for ring algorithms, a pattern channel each; empty: one ring, in rank order.
   std::vector<std::vector<int>> rings{};
-  bool is_invariant = false;  // only what reduces in one order (schedule/order.h) may be chosen
+  bool is_invariant = false;  // only variants that reduce in one order (schedule/order.h)
   bool is_tuned = false;      // rank 0 has a tuner plug-in, which is asked (tuner.h)
   bool maps_captured = true;  // ranks of other processes map the buffers of captured operations
   Shapes shapes{};

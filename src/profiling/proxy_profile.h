@@ -70,7 +70,7 @@ class ProxyProfile {
     Handle event = nullptr;
     uint32_t steps = 0, begun = 0, done = 0;
     Handle next = nullptr;    // the step that waits for the kernel, or the network
-    std::deque<Step> open{};  // those after it
+    std::deque<Step> open{};  // the steps after it
   };
   struct Line {
     std::deque<Operation> operations;

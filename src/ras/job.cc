@@ -31,7 +31,7 @@ Job put_together(const diagnosis::ProcessStatus& own,
     }
   };
   add(own);
-  std::map<std::pair<uint64_t, int>, ProcessName> known;  // who has which rank
+  std::map<std::pair<uint64_t, int>, ProcessName> known;  // the process of each rank
   for (const diagnosis::StatusBoard::Peer& peer : peers) {
     for (const auto& place : peer.ranks) known[place] = peer.name;
     if (peer.status) {

@@ -512,7 +512,7 @@ std::string text_rest(const Job& job, bool is_verbose) {
 }
 
 std::string verdicts_of(const Job& job) {
-  std::set<std::string> lines;  // ranks say the same
+  std::set<std::string> lines;  // ranks give equal lines
   for (const CommunicatorReport& report : job.communicators)
     for (const auto& [rank, member] : report.ranks)
       if (!member.status.verdict.empty()) lines.insert(member.status.verdict);

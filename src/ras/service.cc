@@ -175,7 +175,7 @@ class Server final : public Service {
       if (!is_short_)
         LOG(Info, Ras, "RAS: a client waits for a descriptor: {}", waiting.status().message());
       is_short_ = true;
-      if (drop_silent()) return;  // for whoever waits; else the process must close some
+      if (drop_silent()) return;  // for the client; else the process must close some
       loop_->change(listening_, 0);
       loop_->after(kRest, [this] { loop_->change(listening_, EPOLLIN); });
       return;

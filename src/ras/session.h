@@ -23,7 +23,7 @@ class Session {
 
   struct Request {
     bool wants_verdicts = false;    // for whom operations stand still, and nothing else
-    bool wants_stragglers = false;  // who comes late to operations, and nothing else
+    bool wants_stragglers = false;  // ranks that come late to operations, and nothing else
     bool is_json = false;
     bool is_verbose = false;
     std::optional<std::chrono::seconds> timeout;  // 0: none; nothing: the default
@@ -31,7 +31,7 @@ class Session {
   /// What happens to the connection after the client's words, besides answers.
   enum class Next : uint8_t {
     Listen,  // to more of them
-    Report,  // the client hears what request() says, and then its connection ends
+    Report,  // the client gets the answer to request(), and then its connection ends
     End      // of the connection, at once
   };
 

@@ -12,7 +12,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kMostRefused = 4096;           // remembered; some are asked for again then
-constexpr size_t kMostUsedOnce = 4096;          // the same
+constexpr size_t kMostUsedOnce = 4096;          // remembered
 constexpr std::chrono::seconds kFirstPause{1};  // before refused memory is asked for again
 constexpr std::chrono::seconds kLongestPause{64};
 

@@ -64,10 +64,10 @@ class KeptMemory {
   std::unordered_map<uint64_t, Entry> entries_ GUARDED_BY(mutex_);  // by id
   size_t kept_ GUARDED_BY(mutex_) = 0;
   size_t free_ GUARDED_BY(mutex_) = 0;      // of the device, when it was measured last
-  size_t total_ GUARDED_BY(mutex_) = 0;     // the same
+  size_t total_ GUARDED_BY(mutex_) = 0;     // of the device
   size_t wanted_ GUARDED_BY(mutex_) = 0;    // bytes, for which there was no room
   uint64_t begun_ GUARDED_BY(mutex_) = 0;   // a round
-  uint64_t chosen_ GUARDED_BY(mutex_) = 0;  // the same
+  uint64_t chosen_ GUARDED_BY(mutex_) = 0;  // a round
 };
 
 }  // namespace niccolite::registry

@@ -13,7 +13,7 @@ namespace niccolite::registry {
 struct WindowRecord {
   const void* host = nullptr;        // the library's own
   std::byte* flat_base = nullptr;    // null: the ranks' copies are not at equal distances
-  int32_t lsa_rank = 0;              // this rank, among those whose memory it can load and store
+  int32_t lsa_rank = 0;              // this rank's number in its load-store team
   int32_t world_rank = 0;            // this rank
   uint32_t stride_4g = 0;            // between copies, in units of 4 GiB
   uint32_t multicast_offset_4k = 0;  // and the network's: not used

@@ -25,7 +25,7 @@ constexpr double kColumnPadding = 12;
 constexpr double kColumnGap = 26;
 constexpr double kRowPitch = 62;
 constexpr double kRowGap = kRowPitch - kBoxHeight;  // between boxes, where lines may cross workers
-constexpr double kRankGapWidth = 92;                // of what stands for ranks that are left out
+constexpr double kRankGapWidth = 92;                // of the gap for omitted ranks
 constexpr double kWorkerGapWidth = 24;
 constexpr double kStepGapHeight = 42;
 constexpr double kStub = 13;  // length of an arrow whose other end is left out
@@ -116,7 +116,7 @@ class Layout {
   double panel_height_ = 0;
   double width_ = 0;
   std::vector<Column> columns_;  // by rank; the ranks of a gap share one
-  std::vector<double> rows_;     // the middles of steps, below the panel's top; likewise
+  std::vector<double> rows_;     // the middles of steps, below the panel's top; a gap has one
 };
 
 class Drawing {

@@ -61,7 +61,7 @@ class Execution {
   struct Location {
     SharedValue value;               // null: nothing was ever written here
     std::optional<Position> writer;  // none: nobody yet; the value is the user's
-    std::optional<Position> keeper;  // who copies the block onto itself
+    std::optional<Position> keeper;  // the instruction that copies the block onto itself
     std::vector<Access> accesses;    // newest of each worker and kind
   };
 

@@ -20,7 +20,7 @@ struct ConnectRequest {
     uint16_t tag = 0;
     bool asker_sends = false;
   };
-  uint8_t connector = 0;      // Connector::Kind that the asker takes; both ends come to the same
+  uint8_t connector = 0;      // Connector::Kind of the asking rank; both ends choose one kind
   uint32_t device = 0;        // of the asker
   bool same_process = false;  // the asker lives in the same process
   std::vector<Item> items;

@@ -37,7 +37,7 @@ enum class Finding : uint8_t {
   Works,
   NotMapped,     // the peer's memory could not be mapped
   StoreNotDone,  // a copy to it did not end
-  StoreLost,     // what the peer stored did not arrive, or not in time
+  StoreLost,     // the peer's stores did not arrive, or not in time
   LoadIsWrong,   // a value read back differs from the stored one
 };
 /// "stores of rank 1's GPU do not arrive in the memory of rank 3's", of a finding of `rank`.

@@ -90,7 +90,7 @@ Status EventLoop::share() {
 }
 
 void EventLoop::serve_shared() {
-  std::array<epoll_event, 16> events;  // who has more is ready again
+  std::array<epoll_event, 16> events;  // a descriptor with more events is ready again
   const int count = epoll_wait(shared_.get(), events.data(), static_cast<int>(events.size()), 0);
   serve_shared(std::span<const epoll_event>(events).first(static_cast<size_t>(std::max(count, 0))));
 }

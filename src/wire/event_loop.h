@@ -133,7 +133,7 @@ class EventLoop {
   Fd shared_;  // epoll, kShared; none: the loop is not shared
   // Held by the thread that runs callbacks. It guards all members below, except for tasks_.
   std::mutex turn_;
-  std::atomic<bool> is_wanted_{false};  // by who shall hear when the loop is let go
+  std::atomic<bool> is_wanted_{false};  // a thread wants to hear when the loop is let go
   std::function<void()> on_return_;
   std::thread::id runner_{};  // of run()
   bool is_left_ = false;      // the shared watches, to others

@@ -32,10 +32,10 @@ class Link {
  public:
   /// Why a link ended: the owner decides by this whether it tries again.
   enum class End {
-    Absent,       // the host has nobody who listens there
+    Absent,       // nobody on the host listens there
     Unreachable,  // no connection came about: timed out, no route
     Dropped,      // the peer closed before the handshake was over
-    Refused,      // the peer is not who it should be
+    Refused,      // the peer is not the expected one
     Short,        // the peer is the right one, and has no descriptor for the link
     Ended,        // an open link: the peer closed it, its host died, or it broke the protocol
   };

@@ -85,7 +85,7 @@ CUresult parameters_of(const CUgraphNodeParams* from, cudaGraphNodeParams& out) 
       out.eventRecord.event = from->event;
       return kSuccess;
     default:
-      return kNotSupported;  // kernels, and what needs hardware
+      return kNotSupported;  // kernels, and nodes that need hardware
   }
 }
 

@@ -39,7 +39,7 @@ struct CallSettings {
   std::optional<CtaPolicy> policy{};
   std::optional<Selection> selection{};  // of the call's collective; not empty
   std::string selection_text{};          // as the user wrote it
-  bool must_select = true;  // what the selection has nothing for is an error, else chosen freely
+  bool must_select = true;               // an empty selection is an error; false: then free choice
 
   bool are_set() const { return min_ctas > 0 || max_ctas > 0 || policy || selection; }
   friend bool operator==(const CallSettings&, const CallSettings&) = default;

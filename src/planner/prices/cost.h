@@ -55,7 +55,7 @@ struct Properties {
   double put_hop = 2;            // put to its buffer,
   double get_hop = 2;            // got from there,
   double between_hop = 25;       // and to a rank of another machine
-  double message = 0;            // what a rank sends there, or gets from there, beside these hops
+  double message = 0;            // a rank's further message to or from another machine
   double work = 0;               // an instruction of the rank that has most
   double machine_work = 0;       // and channel: of all ranks of a machine, where they share cores
   double channel = 0.02;         // a channel

@@ -18,7 +18,7 @@
 namespace niccolite::planner {
 namespace {
 
-constexpr std::streamoff kMostBytes = 1 << 20;  // a hundred times what every algorithm takes
+constexpr std::streamoff kMostBytes = 1 << 20;  // a hundred times the size for all algorithms
 
 /// Finds a tuning for which is_of_class() is true and whose GPU's name is a prefix of `gpu`: the
 /// one with the longest prefix; the end: there is none.

@@ -52,7 +52,7 @@ class Engine final : private gpu::EventSource {
     const char* name = "";  // of the thread
     bool has_plugin = false;
     Observer* observer = nullptr;      // outlives the engine; may be null
-    std::function<bool()> progress{};  // moves what can be moved: true when that was something
+    std::function<bool()> progress{};  // makes all possible progress; true if anything has moved
     // Tells peers news that they may need soon. progress() leaves this to the thread that has
     // nothing more urgent to do; empty: progress() tells all news itself.
     std::function<void()> tell{};
@@ -118,7 +118,7 @@ class Engine final : private gpu::EventSource {
   int looks_ = 0;                   // in a row that found nothing to do; of GPUs: since it yielded
   std::atomic<uint64_t> turns_{0};  // by kernels' workers; a hint
   uint64_t turns_seen_ = 0;         // by the thread
-  bool is_left_out_ = false;        // of the workers' wait; whoever serves
+  bool is_left_out_ = false;        // not in the workers' wait; for the serving thread
   // A kernel's thread or a worker has done this thread's work, and peers have not been told.
   // relaxed: the thread that serves reads its own store; the engine's thread tells the news of
   // others at its next look.

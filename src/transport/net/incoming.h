@@ -47,7 +47,7 @@ class Incoming final : public ProxyEnd {
   /// They are there.
   void arrived(const Frame& part);
   enum class Credit {
-    Wanted,  // what the sender has asked for, or may not have heard
+    Wanted,  // credit that the sender has asked for, or may not have heard of
     Half,    // on each channel as much as half the FIFO, too: a frame for several steps
     All,
   };

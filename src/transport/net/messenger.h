@@ -92,7 +92,7 @@ class Messenger {
   void* listener_ = nullptr;
   void* sending_ = nullptr;
   void* receiving_ = nullptr;
-  Box outbox_;  // those under way from first_sent_ on
+  Box outbox_;  // sent messages are under way from first_sent_ on
   Box inbox_;   // all posted, the oldest at next_received_
   size_t first_sent_ = 0;
   size_t sends_ = 0;  // under way

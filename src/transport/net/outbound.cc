@@ -281,7 +281,7 @@ Status Outbound::take_acknowledgement(Flow& flow, const Frame& frame) {
     flow.attempts = flow.unanswered = 0;
   }
   if (flow.is_ready || !is_answer) return {};
-  flow.is_ready = true;  // and does not have what follows
+  flow.is_ready = true;  // and does not have the following parts
   for (const Part& part : flow.unacknowledged) flow.connection->send(part);
   return {};
 }

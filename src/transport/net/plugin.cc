@@ -22,7 +22,7 @@ namespace {
 
 constexpr char kPrefix[] = "libnccl-net";
 constexpr size_t kLeastBytes = 4096;   // of a message: less would be frames without data
-constexpr int kFastest = 100'000'000;  // Mbit/s; what says more has not understood the unit
+constexpr int kFastest = 100'000'000;  // Mbit/s; more means that the plug-in uses another unit
 
 bool equal_names(std::string_view a, std::string_view b) {
   return a.size() == b.size() && strncasecmp(a.data(), b.data(), a.size()) == 0;

@@ -127,7 +127,7 @@ Proxy::~Proxy() {
   leave();
   if (sending_ != nullptr && sending_->is_running()) sending_->join();
   // Until then peers hear the outcome of their sends.
-  is_leaving_.store(true, std::memory_order_relaxed);  // at worst a report to somebody who leaves
+  is_leaving_.store(true, std::memory_order_relaxed);  // at worst a leaving rank hears a report
   if (receiving_ != nullptr && receiving_->is_running()) {
     receiving_->loop().post([this] { receiving_->loop().stop(); });
     receiving_->join();

@@ -50,7 +50,7 @@ class Proxy {
     // How long a peer may take to replace a connection that broke; zero: as long as it tries
     // (NCCL_SOCKET_RETRY_CNT, NCCL_SOCKET_RETRY_SLEEP_MSEC).
     std::chrono::milliseconds patience{};
-    bool has_two_threads = false;  // one for each direction; plug-ins have one all the same
+    bool has_two_threads = false;  // one for each direction; plug-ins always have one
     // On virtual GPUs the proxy's thread sends a chunk with more bytes, the kernel's thread a
     // smaller one.
     uint64_t most_by_kernels = UINT64_MAX;
@@ -138,7 +138,7 @@ class Proxy {
   std::map<int, std::unique_ptr<Messenger>> made_messengers_ GUARDED_BY(mutex_);
 
   // The sender's thread.
-  std::map<int, Messenger*> messengers_;               // of those made
+  std::map<int, Messenger*> messengers_;               // messengers that were made
   std::map<int, std::unique_ptr<Outbound>> outbound_;  // by peer
   bool is_finishing_ = false;
 
