@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "base/product_version.h"
 #include "cli/grammar/exit_code.h"
 #include "cli/grammar/options.h"
 #include "cli/perf/library.h"
@@ -15,7 +16,8 @@
 namespace niccolite {
 
 std::string version_of_command() {
-  return fmt::format("niccolite {}.{}.{}", NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH);
+  return fmt::format("niccolite {} (NCCL {}.{}.{})", kProductVersion, NCCL_MAJOR, NCCL_MINOR,
+                     NCCL_PATCH);
 }
 
 void add_options(CLI::App& app, VersionOptions& options) {

@@ -17,7 +17,7 @@ struct VersionOptions {
 /// Gives `app` (the subcommand) its flags.
 void add_options(CLI::App& app, VersionOptions& options);
 
-/// "niccolite 2.30.7".
+/// "niccolite 0.4.0 (NCCL 2.30.7)": Niccolite's version, and the version of NCCL's API.
 std::string version_of_command();
 
 /// Prints the command's version and the library's. Returns the exit status: 3 when the library

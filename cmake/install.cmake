@@ -26,7 +26,7 @@ install(TARGETS niccolite_which_audit LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR
 install(EXPORT NiccoliteTargets NAMESPACE Niccolite:: DESTINATION ${package_dir})
 configure_package_config_file(cmake/NiccoliteConfig.cmake.in ${PROJECT_BINARY_DIR}/NiccoliteConfig.cmake
   INSTALL_DESTINATION ${package_dir} NO_SET_AND_CHECK_MACRO NO_CHECK_REQUIRED_COMPONENTS_MACRO)
-# A program built for 2.18 runs with 2.30: any 2.x that is not newer than ours will do.
+# The package has Niccolite's own version; NCCL's is its variable Niccolite_NCCL_VERSION.
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/NiccoliteConfigVersion.cmake COMPATIBILITY SameMajorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/NiccoliteConfig.cmake ${PROJECT_BINARY_DIR}/NiccoliteConfigVersion.cmake
   DESTINATION ${package_dir})

@@ -3,25 +3,12 @@
 import os as _os
 import sys as _sys
 
+from niccolite._version import __version__
+
 __all__ = ["__version__", "get_folder", "get_include", "get_library", "get_virtual_cuda", "use"]
 
 _FOLDER = _os.path.dirname(_os.path.abspath(__file__))
 _SITE = _os.path.join(_FOLDER, "site")
-
-
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("niccolite")
-    except PackageNotFoundError:  # a tree that is used without being installed
-        return "2.30.7"
-
-
-def __getattr__(name: str) -> str:
-    if name == "__version__":
-        return _version()
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def use() -> None:

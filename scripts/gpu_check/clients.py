@@ -57,7 +57,7 @@ def libraries_of(log):
     found = set()
     for path in pathlib.Path(log).iterdir():
         text = path.read_text(errors="replace")
-        files = re.findall(r"Niccolite \S+ loaded from (.+), on ", text)
+        files = re.findall(r"Niccolite [^/]+ loaded from (.+), on ", text)
         found.update(files or re.findall(r"NCCL version \S+", text))
     return sorted(found)
 

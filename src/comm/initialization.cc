@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/parameters.h"
+#include "base/product_version.h"
 #include "comm/communicator.h"
 #include "comm/machine_graph.h"
 #include "comm/version.h"
@@ -138,8 +139,8 @@ Status Communicator::join_and_connect(const Meeting& meeting) {
   const std::string version = fmt::format("{}.{}.{}", kMajor, kMinor, kPatch);
   log::version_line(
       fmt::format("NCCL version {}+cuda{}.{}", version, driver / 1000, driver % 1000 / 10),
-      fmt::format("Niccolite {} loaded from {}, on {} GPUs", version, own_file(),
-                  machine_.kind() == gpu::Kind::Virtual ? "virtual" : "real"),
+      fmt::format("Niccolite {}, NCCL {}, loaded from {}, on {} GPUs", kProductVersion, version,
+                  own_file(), machine_.kind() == gpu::Kind::Virtual ? "virtual" : "real"),
       rank() == 0);
   static std::once_flag once;
   std::call_once(once, parameters::tell_of_those_without_effect);

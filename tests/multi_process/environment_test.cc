@@ -73,7 +73,7 @@ TEST(Log, HasNcclsLines) {
   // Whose library it is, once for each of the two processes.
   EXPECT_THAT(
       output,
-      ContainsRegex("NCCL INFO Niccolite 2\\.30\\.7 loaded from /.*libnccl\\.so\\.2[.0-9]*, on "
+      ContainsRegex("NCCL INFO Niccolite [0-9.]+, NCCL 2\\.30\\.7, loaded from /.*libnccl\\.so\\.2[.0-9]*, on "
                     "virtual GPUs"));
 }
 
