@@ -20,8 +20,7 @@ function(niccolite_shared_library target)
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   target_link_options(${target} PRIVATE
     -Wl,--version-script=${map}
-    -Wl,--exclude-libs,ALL
-    -Wl,-Bsymbolic-functions  # calls inside the library reach its own pnccl*, whatever else is loaded
+    -Wl,-Bsymbolic            # calls inside the library reach its own pnccl*, whatever else is loaded
     -Wl,-z,nodelete           # its threads may still run when somebody calls dlclose
     -Wl,-O1 -Wl,--as-needed)
   if(NOT (NICCOLITE_SANITIZE AND CMAKE_CXX_COMPILER_ID STREQUAL "Clang"))

@@ -34,8 +34,9 @@ endif()
 
 find_package(Threads REQUIRED)
 
+set(NICCOLITE_STRICT $<$<BOOL:${NICCOLITE_WARNINGS_ARE_ERRORS}>:-Werror>)
 add_library(niccolite_flags INTERFACE)
-target_compile_options(niccolite_flags INTERFACE -Wall -Wextra -Wshadow -Wconversion -Werror)
+target_compile_options(niccolite_flags INTERFACE -Wall -Wextra -Wshadow -Wconversion ${NICCOLITE_STRICT})
 target_include_directories(niccolite_flags INTERFACE ${PROJECT_SOURCE_DIR}/src)
 target_link_libraries(niccolite_flags INTERFACE Threads::Threads ${CMAKE_DL_LIBS})
 if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
