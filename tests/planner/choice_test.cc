@@ -17,15 +17,18 @@ namespace {
 using executor::Protocol;
 
 constexpr size_t kMostBytes = size_t{2} << 30;
+/// What CTAs are worth: a choice of fewer may be longer by this, and no more (choice.h).
+constexpr double kHardlyLess = 0.95;
 
 constexpr MachineClass kMachines[] = {MachineClass::Cuda,        MachineClass::CudaSlotsOfTwo,
                                       MachineClass::CudaSlots,   MachineClass::CudaHostMemory,
                                       MachineClass::CudaSockets, MachineClass::Sockets,
                                       MachineClass::Virtual};
 
-/// Do links between GPUs carry the data?
-bool has_links(const Settings& settings) {
-  return settings.machine == gpu::Kind::Cuda && !settings.shares_host && !settings.spans_machines;
+Settings two_gpus() {
+  Settings settings = make_settings(gpu::Kind::Cuda, 2, {}).value();
+  set_reach(settings, true);
+  return settings;
 }
 
 /// Calls `check` for every collective on machines of all classes.
@@ -120,118 +123,160 @@ TEST(Choice, CutsPublishedChunksOfLargeBuffersAlone) {
   EXPECT_GT(published, 0);
 }
 
-// LL128 has more between GPUs that reach each other's memory, where that saves enough, and between
-// two of them LL, too.
-TEST(Choice, IsPossibleAndSeldomTakesMoreThan24Ctas) {
-  std::array<bool, executor::kProtocols> is_wide{};
+TEST(Choice, IsPossibleWithTheChannelsThatConnectionsHave) {
   for_each({}, [&](const Settings& settings, Collective collective) {
     for (size_t bytes = 1; bytes <= kMostBytes; bytes = bytes * 3 + 1) {
       const Choice choice = choose(settings, collective, bytes).value();
       ASSERT_TRUE(is_possible(settings.machine, settings.nranks, *choice.algorithm, choice.protocol,
                               machines_in(settings)));
       ASSERT_GE(choice.channels, 1);
+      ASSERT_LE(choice.channels, most_channels(settings, choice.protocol));
       ASSERT_GT(choice.microseconds, 0);
-      if (choice.channels <= kUsualCtas) continue;
-      ASSERT_LE(choice.channels, 48);
-      ASSERT_EQ(settings.machine, gpu::Kind::Cuda);
-      ASSERT_FALSE(settings.shares_host);
-      ASSERT_NE(choice.protocol, Protocol::Simple);
-      ASSERT_TRUE(choice.protocol == Protocol::LL128 || settings.nranks == 2);
-      is_wide[static_cast<size_t>(choice.protocol)] = true;
     }
   });
-  EXPECT_TRUE(is_wide[static_cast<size_t>(Protocol::LL)]);
-  EXPECT_TRUE(is_wide[static_cast<size_t>(Protocol::LL128)]);
+}
+
+TEST(Choice, TakesMoreThanTheUsualCtasOnlyWhereThatSavesTime) {
+  int wide = 0, narrow = 0;
+  for_each({}, [&](const Settings& settings, Collective collective) {
+    for (size_t bytes = 1; bytes <= kMostBytes; bytes = bytes * 3 + 1) {
+      const std::vector<Choice> all = candidates(settings, collective, bytes);
+      const Choice choice = choose(settings, collective, bytes).value();
+      if (choice.channels <= kUsualCtas) {
+        // Is there a wider one that is not faster by enough?
+        narrow += std::ranges::any_of(all, [&](const Choice& other) {
+          return other.channels > kUsualCtas && other.microseconds < choice.microseconds;
+        });
+        continue;
+      }
+      ++wide;
+      for (const Choice& other : all) {
+        if (other.channels <= kUsualCtas) {
+          ASSERT_LT(choice.microseconds, other.microseconds) << bytes;
+        }
+      }
+    }
+  });
+  EXPECT_GT(wide, 0);
+  EXPECT_GT(narrow, 0);
 }
 
 // A CTA divides bytes more slowly than links carry them.
-TEST(Choice, GivesAveragesOfBytesAsManyChannelsAsMayBe) {
-  int widened_choices = 0;
+TEST(Choice, GivesAveragesOfBytesNoFewerChannelsAndSomewhereAll) {
+  int widened = 0;
   for_each({}, [&](const Settings& settings, Collective collective) {
     const Choice choice = choose(settings, collective, 64 << 20).value();
-    const auto channels = [&](executor::DataType type, Operation operation) {
-      return channels_for_arithmetic(settings,
+    const auto channels = [&](const Settings& of, executor::DataType type, Operation operation) {
+      return channels_for_arithmetic(of,
                                      {.collective = collective,
                                       .count = 64 << 20,
                                       .type = type,
                                       .op = {.operation = operation}},
                                      choice);
     };
-    EXPECT_EQ(channels(executor::DataType::Int8, Operation::Sum), choice.channels);
-    EXPECT_EQ(channels(executor::DataType::Bfloat16, Operation::Average), choice.channels);
-    const bool is_wide = has_links(settings) && schedule::reduces(collective) &&
-                         choice.protocol == executor::Protocol::Simple;
-    const int most =
-        static_cast<int>(settings.shapes[static_cast<size_t>(choice.protocol)].channels);
-    for (const auto type : {executor::DataType::Int8, executor::DataType::Uint8})
-      EXPECT_EQ(channels(type, Operation::Average), is_wide ? most : choice.channels);
-    widened_choices += is_wide && choice.channels < most;
+    EXPECT_EQ(channels(settings, executor::DataType::Int8, Operation::Sum), choice.channels);
+    EXPECT_EQ(channels(settings, executor::DataType::Bfloat16, Operation::Average),
+              choice.channels);
+    Settings efficient = settings;
+    efficient.policy = CtaPolicy::Efficiency;
+    const int most = most_channels(settings, choice.protocol);
+    for (const auto type : {executor::DataType::Int8, executor::DataType::Uint8}) {
+      const int of_average = channels(settings, type, Operation::Average);
+      EXPECT_TRUE(of_average == choice.channels || of_average == most) << of_average;
+      if (!schedule::reduces(collective)) {
+        EXPECT_EQ(of_average, choice.channels);
+      }
+      EXPECT_EQ(channels(efficient, type, Operation::Average), choice.channels);
+      widened += of_average > choice.channels;
+    }
   });
-  EXPECT_GT(widened_choices, 0);
+  EXPECT_GT(widened, 0);
 }
 
 // Odd starts gain more by it than the aligned buffers that the model knows.
 TEST(Choice, GivesScattersOfAMegabyteAllChannelsOfLines) {
-  Settings settings = make_settings(gpu::Kind::Cuda, 2, {}).value();
-  set_reach(settings, true);
+  const Settings settings = two_gpus();
   const Choice choice = choose(settings, Collective::Scatter, 500'000).value();
   EXPECT_EQ(choice.protocol, Protocol::LL128);
-  EXPECT_EQ(choice.channels, 48);
+  EXPECT_EQ(choice.channels, most_channels(settings, Protocol::LL128));
+  Settings efficient = settings;
+  efficient.policy = CtaPolicy::Efficiency;
+  EXPECT_LT(choose(efficient, Collective::Scatter, 500'000).value().channels, choice.channels);
 }
 
 // Between two ranks by LL, where more CTAs would only take longer.
-TEST(Choice, GivesAChannelOfShortOperationsAKibibyte) {
-  for_each({}, [&](const Settings& settings, Collective collective) {
-    if (!has_links(settings) || !settings.reaches_users || settings.nranks != 2) return;
-    for (const size_t bytes : {8, 1 << 10, 4 << 10, 16 << 10}) {
-      const Choice choice = choose(settings, collective, bytes).value();
-      if (choice.protocol != Protocol::LL) continue;
-      EXPECT_LE(static_cast<size_t>(choice.channels), std::max<size_t>(1, bytes >> 10));
+TEST(Choice, OfFewBytesByWordsHasFewChannelsAndOfMoreBytesNoFewer) {
+  const Settings settings = two_gpus();
+  for (int c = 0; c < schedule::kCollectives; ++c) {
+    const auto counts_for = [&](size_t bytes) {
+      return channel_counts(
+          settings, Protocol::LL,
+          {.collective = static_cast<Collective>(c), .nranks = settings.nranks, .bytes = bytes});
+    };
+    EXPECT_EQ(counts_for(1), std::vector{settings.min_channels});
+    std::vector<int> last = counts_for(1);
+    for (size_t bytes = 2; bytes <= kMostBytes; bytes *= 2) {
+      const std::vector<int> counts = counts_for(bytes);
+      ASSERT_TRUE(std::ranges::includes(counts, last)) << bytes;
+      last = counts;
     }
-  });
+    EXPECT_EQ(last, channel_counts(settings, Protocol::LL));
+    EXPECT_GT(last.size(), 1u);
+  }
 }
 
 // Both ends know the length of a message, and not how the other's buffer is aligned.
-TEST(Choice, GivesLongMessagesOfOddLengthsMoreChannels) {
+TEST(Choice, GivesLongMessagesOfOddLengthsNoFewerChannelsAndSomewhereMore) {
   int more = 0;
   for_each({}, [&](const Settings& settings, Collective collective) {
     if (collective != Collective::PointToPoint) return;
-    const auto channels = [&](executor::Protocol protocol, size_t bytes) {
-      return choose_for_message(settings, protocol, bytes).channels;
-    };
-    const auto simple = executor::Protocol::Simple;
-    const auto most = static_cast<int>(settings.shapes[static_cast<size_t>(simple)].channels);
-    if (!has_links(settings) || settings.nranks != 2 || most == 0) return;
+    const int most = most_channels(settings, Protocol::Simple);
+    if (most == 0) return;
+    Settings efficient = settings;
+    efficient.policy = CtaPolicy::Efficiency;
     for (const size_t bytes : {size_t{4} << 20, size_t{64} << 20}) {
-      EXPECT_GE(channels(simple, bytes + 2), std::min(20, most));
-      more += channels(simple, bytes) < std::min(20, most);
+      const Choice even = choose_for_message(settings, Protocol::Simple, bytes);
+      const Choice odd = choose_for_message(settings, Protocol::Simple, bytes + 2);
+      EXPECT_LE(odd.channels, most);
+      const int of_odd = channels_for_alignment(settings, bytes + 2, even);
+      EXPECT_GE(of_odd, even.channels);
+      EXPECT_EQ(channels_for_alignment(settings, bytes, even), even.channels);
+      EXPECT_EQ(channels_for_alignment(efficient, bytes + 2, even), even.channels);
+      if (of_odd > even.channels) {
+        EXPECT_GE(odd.channels, of_odd);
+        ++more;
+      }
     }
   });
-  EXPECT_GT(more, 0);  // else others would have them anyway
+  EXPECT_GT(more, 0);
 }
 
 // Threads move them, each CTA as much as it can.
 TEST(Choice, GivesUnevenBlocksOnGpusAsManyChannelsAsMayBe) {
   int uneven = 0, with_fewer = 0;
   for_each({}, [&](const Settings& settings, Collective collective) {
-    for (const size_t bytes : {size_t{64} << 20, (size_t{64} << 20) + 4}) {
-      const Choice choice = choose(settings, collective, bytes).value();
-      if (choice.protocol != executor::Protocol::Simple) continue;
-      const auto most = static_cast<int>(
-          settings.shapes[static_cast<size_t>(executor::Protocol::Simple)].channels);
-      const bool is_uneven = settings.machine == gpu::Kind::Cuda && bytes % 16 != 0 &&
-                             !schedule::cuts_one_buffer(collective) &&
-                             collective != Collective::PointToPoint;
-      if (!is_uneven) {
-        with_fewer += choice.channels < most;
-        continue;
-      }
-      // One link carries a gather and a scatter.
-      const bool has_one_root =
-          collective == Collective::Gather || collective == Collective::Scatter;
-      EXPECT_EQ(choice.channels, has_one_root ? std::min(most, 20) : most);
-      ++uneven;
+    const size_t even = size_t{64} << 20;
+    const auto counts_for = [&](Collective of, size_t bytes) {
+      return channel_counts(settings, Protocol::Simple,
+                            {.collective = of, .nranks = settings.nranks, .bytes = bytes});
+    };
+    const std::vector<int> counts = counts_for(collective, even + 4);
+    const bool has_uneven_blocks =
+        settings.machine == gpu::Kind::Cuda && schedule::has_blocks_of_ranks(collective);
+    if (!has_uneven_blocks) {
+      EXPECT_EQ(counts, counts_for(collective, even));
+      return;
     }
+    ASSERT_EQ(counts.size(), 1u);
+    // One link carries a gather and a scatter, which gain nothing from more.
+    if (collective == Collective::Gather || collective == Collective::Scatter) {
+      EXPECT_LE(counts[0], counts_for(Collective::AllGather, even + 4)[0]);
+    } else {
+      EXPECT_EQ(counts[0], most_channels(settings, Protocol::Simple));
+    }
+    const Choice choice = choose(settings, collective, even).value();
+    uneven += choose(settings, collective, even + 4).value().channels == counts[0];
+    with_fewer += choice.protocol == Protocol::Simple && choice.channels < counts[0];
   });
   EXPECT_GT(uneven, 0);
   EXPECT_GT(with_fewer, 0);  // else the model would take all of them anyway
@@ -250,35 +295,66 @@ TEST(Choice, ObeysTheLimitsOfCtas) {
 TEST(Choice, OfMoreBytesIsHardlyFaster) {
   for_each({}, [](const Settings& settings, Collective collective) {
     double last = 0;
+    bool was_cut = false;
     for (size_t bytes = 1; bytes <= kMostBytes; bytes += bytes / 3 + 1) {
       const double time = length_of(choose(settings, collective, bytes).value(), settings.nranks);
-      // From here on chunks may be cut, which long chains of the network gain from, and host
-      // memory, over which a chunk goes twice.
-      const size_t before = bytes / 4 * 3;
-      const Workload work{collective, settings.nranks, bytes};
-      if ((settings.spans_machines || settings.shares_host) &&
-          buffer_bytes(work) >= kLeastPublishedInParts &&
-          buffer_bytes({collective, settings.nranks, before}) <= kLeastPublishedInParts)
-        last = 0;
-      // pick() gives up to 1 % for fewer CTAs. Two ranks have no more channels of LL than
-      // kibibytes, whatever the model says: one more saves up to 3.2 %.
-      const bool follows_kibibytes =
-          has_links(settings) && settings.reaches_users && settings.nranks == 2 && bytes < 16 << 10;
-      ASSERT_GE(time, last * (follows_kibibytes ? 0.968 : 0.989)) << bytes;
+      // Chunks of large buffers alone may be cut, which long chains of the network gain from, and
+      // host memory, over which a chunk goes twice.
+      const bool is_cut = std::ranges::any_of(
+          candidates(settings, collective, bytes),
+          [](const Choice& each) { return publishes_chunks(each.protocol) && each.parts > 1; });
+      if (is_cut && !was_cut) last = 0;
+      was_cut = is_cut;
+      ASSERT_GE(time, last * kHardlyLess) << bytes;
       last = time;
     }
   });
 }
 
-TEST(Choice, IsNeverMuchSlowerThanAnotherVariant) {
+TEST(Choice, IsBeatenByNoVariantOfAsFewChannels) {
+  int slower = 0;
   for (const CtaPolicy policy : {CtaPolicy::Default, CtaPolicy::Efficiency})
-    for_each({.policy = policy}, [](const Settings& settings, Collective collective) {
+    for_each({.policy = policy}, [&](const Settings& settings, Collective collective) {
       for (size_t bytes = 1; bytes <= kMostBytes; bytes = bytes * 7 + 1) {
         const Choice choice = choose(settings, collective, bytes).value();
-        for (const Choice& other : candidates(settings, collective, bytes))
-          ASSERT_LE(length_of(choice, settings.nranks), length_of(other, settings.nranks) * 1.0501);
+        const double length = length_of(choice, settings.nranks);
+        const std::vector<Choice> all = candidates(settings, collective, bytes);
+        const double longest = longest_acceptable(all, policy, settings.nranks);
+        EXPECT_LE(length, longest);
+        for (const Choice& other : all) {
+          const double of_other = length_of(other, settings.nranks);
+          // A wider one is left though it is faster, as the policy says.
+          ASSERT_GE(of_other, length * kHardlyLess) << describe(other) << " of " << bytes;
+          if (other.channels == choice.channels && of_other <= longest) {
+            ASSERT_LE(choice.microseconds, other.microseconds) << describe(other);
+          }
+          if (other.channels < choice.channels) {
+            ASSERT_GE(of_other, length) << describe(other) << " of " << bytes;
+          }
+          slower += of_other > length;
+        }
       }
     });
+  EXPECT_GT(slower, 0);
+}
+
+// The price alone decides: what is chosen loses to whatever else is priced lower.
+TEST(Choice, IsOfTheCandidateThatIsPricedLowest) {
+  for_each({}, [](const Settings& settings, Collective collective) {
+    for (const size_t bytes : {size_t{8}, size_t{1} << 20, size_t{64} << 20}) {
+      std::vector<Choice> all = candidates(settings, collective, bytes);
+      const Choice chosen = pick(all, settings.policy, settings.nranks);
+      ASSERT_EQ(chosen, choose(settings, collective, bytes).value());
+      for (Choice& each : all) {
+        const Choice before = each;
+        each.channels = chosen.channels;
+        each.microseconds = chosen.microseconds / 2;
+        each.lost_in_slots = 0;
+        ASSERT_EQ(&pick(all, settings.policy, settings.nranks), &each) << describe(each);
+        each = before;
+      }
+    }
+  });
 }
 
 TEST(Choice, ForEfficiencyTakesNoMoreCtas) {
@@ -296,20 +372,26 @@ TEST(Choice, ForEfficiencyTakesNoMoreCtas) {
   EXPECT_TRUE(takes_fewer);
 }
 
-TEST(Choice, OneWayThroughHostMemoryTakesWholeChunksAndFewCtasForMuch) {
+TEST(Choice, OneWayThroughHostMemoryTakesWholeChunksAndFewerCtasForMuch) {
   Settings settings = make_settings(gpu::Kind::Cuda, 2, {}).value();
   set_shares_host(settings, true);
+  const auto has_wider = [&](Collective collective, int channels) {
+    return std::ranges::any_of(
+        candidates(settings, collective, 64 << 20), [channels](const Choice& choice) {
+          return publishes_chunks(choice.protocol) && choice.channels > channels;
+        });
+  };
   for (const Collective collective : {Collective::Broadcast, Collective::Reduce}) {
-    for (const auto& [bytes, channels] : {std::pair(16 << 20, 24), {64 << 20, 12}}) {
-      const Choice choice = choose(settings, collective, static_cast<size_t>(bytes)).value();
-      EXPECT_EQ(choice.channels, channels);
-      EXPECT_EQ(choice.parts, 1);
-    }
+    const Choice some = choose(settings, collective, 16 << 20).value();
+    const Choice much = choose(settings, collective, 64 << 20).value();
+    EXPECT_LT(much.channels, some.channels);
+    EXPECT_EQ(some.parts, 1);
+    EXPECT_EQ(much.parts, 1);
     EXPECT_GT(candidates(settings, collective, 512 << 10).size(),
               candidates(settings, collective, 16 << 20).size());
+    EXPECT_FALSE(has_wider(collective, much.channels));
+    EXPECT_TRUE(has_wider(Collective::AllReduce, much.channels));
   }
-  EXPECT_TRUE(std::ranges::any_of(candidates(settings, Collective::AllReduce, 64 << 20),
-                                  [](const Choice& choice) { return choice.channels > 12; }));
 }
 
 TEST(Choice, WhatNobodyMeasuredIsTakenWhenNothingElseIsAllowed) {
@@ -549,19 +631,20 @@ TEST(Choice, PrefersFewerCtasAmongEquals) {
   const std::vector<Choice> close{choice(24, 10), choice(12, 10.08)};
   EXPECT_EQ(pick(close, CtaPolicy::Default, 4).channels, 12);
   EXPECT_EQ(pick(close, CtaPolicy::Default, 2).channels, 24);
-  // More than 24 are to save 5 % for twice as many; between two ranks short ones less.
+  // More than usual are to save 5 % for twice as many; between two ranks short ones less.
   const auto by = [&](double times, int nranks = 2) {
-    return [&, times, nranks](double by_24, double by_48) {
-      return pick(std::vector{choice(24, times * by_24), choice(48, times * by_48)},
+    return [&, times, nranks](double usual, double twice) {
+      return pick(std::vector{choice(kUsualCtas, times * usual),
+                              choice(2 * kUsualCtas, times * twice)},
                   CtaPolicy::Default, nranks)
           .channels;
     };
   };
-  EXPECT_EQ(by(10)(10, 9.6), 24);
-  EXPECT_EQ(by(10)(10, 9.4), 48);
-  EXPECT_EQ(by(0.5)(10, 9.8), 48);
-  EXPECT_EQ(by(0.5)(10, 9.9), 24);
-  EXPECT_EQ(by(0.5, 4)(10, 9.6), 24);
+  EXPECT_EQ(by(10)(10, 9.6), kUsualCtas);
+  EXPECT_EQ(by(10)(10, 9.4), 2 * kUsualCtas);
+  EXPECT_EQ(by(0.5)(10, 9.8), 2 * kUsualCtas);
+  EXPECT_EQ(by(0.5)(10, 9.9), kUsualCtas);
+  EXPECT_EQ(by(0.5, 4)(10, 9.6), kUsualCtas);
   EXPECT_EQ(pick(std::vector{choice(64, 10), choice(48, 9.4)}, CtaPolicy::Default, 2).channels, 48);
 }
 

@@ -145,6 +145,15 @@ std::string with_channels(std::string_view name, int channels) {
                             fmt::format("\"channels\": {}", channels));
 }
 
+/// The most channels of a protocol in the file that was built in for `name`.
+int most_of_built_in(std::string_view name) {
+  int most = 0;
+  const Tuning tuning = parse_tuning(text_of_built_in(name), std::string(name)).take();
+  for (const executor::FifoShape& shape : tuning.slots.value())
+    most = std::max(most, static_cast<int>(shape.channels));
+  return most;
+}
+
 // A process reads NICCOLITE_TUNING once: this one is there for that.
 [[noreturn]] void look_at_channels(const std::string& folder) {
   setenv("NICCOLITE_TUNING", folder.c_str(), 1);
@@ -169,10 +178,10 @@ std::string with_channels(std::string_view name, int channels) {
   set_reach(settings, true);
   expect(settings, 32, "GPUs with a file of their own");
   set_reach(settings, false);
-  expect(settings, 48, "slots");
+  expect(settings, most_of_built_in("cuda_slots.json"), "slots");
   set_reach(settings, true);
   set_shares_host(settings, true);
-  expect(settings, 24, "host memory");
+  expect(settings, most_of_built_in("cuda_host_memory.json"), "host memory");
   settings = make_settings(gpu::Kind::Virtual, 4, {}).value();
   expect(settings, 1, "virtual GPUs");
   span_machines(settings, {0, 0, 1, 1});
@@ -195,14 +204,13 @@ TEST_F(TuningFiles, GiveTheChannelsOfTheirClassAndGpuAlone) {
 }
 
 TEST(Slots, AreThoseOfTheRanksAndTheirTuning) {
-  const auto bytes_of = [](MachineClass machine, int nranks, Protocol protocol) {
-    return slots_of(machine, "", nranks)[static_cast<size_t>(protocol)].slot_bytes;
-  };
-  EXPECT_EQ(bytes_of(MachineClass::Cuda, 2, Protocol::Simple), 128u << 10);
-  EXPECT_EQ(bytes_of(MachineClass::Cuda, 3, Protocol::Simple), 64u << 10);
-  EXPECT_EQ(bytes_of(MachineClass::Cuda, 2, Protocol::LL128), 24u << 10);
-  EXPECT_EQ(bytes_of(MachineClass::Cuda, 3, Protocol::LL128), 16u << 10);
-  EXPECT_EQ(bytes_of(MachineClass::Sockets, 2, Protocol::Simple), 512u << 10);
+  const Tuning cuda = parse_tuning(text_of_built_in("cuda.json"), "cuda.json").take();
+  ASSERT_TRUE(cuda.slots_of_two);
+  EXPECT_NE(cuda.slots_of_two, cuda.slots);
+  EXPECT_EQ(slots_of(MachineClass::Cuda, "", 2), *cuda.slots_of_two);
+  EXPECT_EQ(slots_of(MachineClass::Cuda, "", 3), *cuda.slots);
+  const Tuning sockets = parse_tuning(text_of_built_in("sockets.json"), "sockets.json").take();
+  EXPECT_EQ(slots_of(MachineClass::Sockets, "", 2), sockets.slots_of_two.value_or(*sockets.slots));
 }
 
 // Written by a `niccolite tune` that did not know of messages.
