@@ -17,7 +17,7 @@ namespace {
 using executor::Protocol;
 
 constexpr size_t kMostBytes = size_t{2} << 30;
-/// What CTAs are worth: a choice of fewer may be longer by this, and no more (choice.h).
+/// A choice of fewer CTAs may be longer by this, and no more (choice.h).
 constexpr double kHardlyLess = 0.95;
 
 constexpr MachineClass kMachines[] = {MachineClass::Cuda,        MachineClass::CudaSlotsOfTwo,
@@ -338,7 +338,7 @@ TEST(Choice, IsBeatenByNoVariantOfAsFewChannels) {
   EXPECT_GT(slower, 0);
 }
 
-// The price alone decides: what is chosen loses to whatever else is priced lower.
+// The price alone decides: the choice loses to any candidate that is priced lower.
 TEST(Choice, IsOfTheCandidateThatIsPricedLowest) {
   for_each({}, [](const Settings& settings, Collective collective) {
     for (const size_t bytes : {size_t{8}, size_t{1} << 20, size_t{64} << 20}) {

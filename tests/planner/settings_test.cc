@@ -156,7 +156,7 @@ TEST(Settings, GiveOneConnectionMoreThanSeveral) {
   }
 }
 
-// But of LL128, of which more are chosen where they save enough (length_of() of choice.h).
+// LL128 alone may have more, which are chosen where they save enough (length_of() of choice.h).
 TEST(Settings, TakeAtMostTheUsualCtasUnlessAsked) {
   const Settings settings = make_settings(gpu::Kind::Cuda, 4, {}).value();
   EXPECT_EQ(usual_channels(settings), kUsualCtas);

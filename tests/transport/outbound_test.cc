@@ -355,7 +355,7 @@ TEST(Outbound, DISABLED_GivesAStreamUp) {
     sender.peer.close_listener();
     return true;
   });
-  // Until who reads the log has found what it looks for, and closes the pipe.
+  // The reader of the log closes the pipe once it has found the line.
   pollfd reader{.fd = STDOUT_FILENO, .events = 0, .revents = 0};
   EXPECT_EQ(poll(&reader, 1, 30'000), 1);
 }
