@@ -2,16 +2,14 @@
 
 #include <algorithm>
 #include <bit>
-#include <optional>
 
 #include "executor/cuda/interpreter/device_types.h"
 #include "executor/cuda/launch/launch_check.h"
 #include "executor/cuda/launch/launch_header.h"
 #include "executor/cuda/launch/tables.h"
 #include "executor/cuda/launch/worker_movers.h"
-#include "executor/cuda/patterns/direct_params.h"
 #include "executor/cuda/patterns/list_launch.h"
-#include "executor/cuda/patterns/phase_params.h"
+#include "executor/cuda/patterns/pattern_kernels.h"
 
 namespace niccolite::executor::cuda {
 namespace {
@@ -132,8 +130,14 @@ Result<KernelLaunch> prepare(const Launch& launch, std::span<const lowering::Wor
                    .most_peers = 0,
                    .type = reduced_as(launch.type, launch.reduction.op),
                    .op = launch.reduction.op};
-  if (launch.list_access) return prepare_direct_list(launch, std::move(result));
-  if (launch.is_list()) return prepare_list(launch, std::move(result));
+  const PatternKernel* const pattern = launch.is_list() || specialisation == Specialisation::Allowed
+                                           ? match(launch, result.kernel.reduces)
+                                           : nullptr;
+  if (launch.is_list()) {
+    if (pattern != nullptr) return pattern->prepare(launch, std::move(result));
+    return Status::internal("a list of a program that is not of one step by LL, of rank {}",
+                            program.rank);
+  }
   result.grid_x = replicas_of(launch);  // 1 also of a rank that has no part in the messages
   result.grid_y = static_cast<uint32_t>(program.nchannels);
   result.threads = choose_threads(launch);
@@ -141,20 +145,7 @@ Result<KernelLaunch> prepare(const Launch& launch, std::span<const lowering::Wor
   for (const Work& work : launch.works)
     if (work.turn.is_one_of_several()) header.flags |= kTakesTurns;
   add_works(launch, result);
-
-  if (specialisation == Specialisation::Allowed) {
-    std::optional<PatternParams> params = direct_params(launch, result.kernel.reduces);
-    if (!params) params = phase_params(launch, result.threads);
-    if (params) {
-      result.kernel.variant = params->variant;
-      result.kernel.most_peers = params->most_peers;
-      result.kernel.counters = params->counters;
-      result.threads = params->threads;
-      header.shared_bytes = params->shared_bytes;
-      result.end_tables(header.params_at, params->bytes.data(), params->bytes.size());
-      return result;
-    }
-  }
+  if (pattern != nullptr) return pattern->prepare(launch, std::move(result));
 
   if (launch.protocol == Protocol::LL && is_relayed(launch))
     result.kernel.counters = Counters::OfProxies;

@@ -5,6 +5,7 @@
 
 #include "executor/cuda/launch/launch_header.h"
 #include "executor/cuda/patterns/direct_args.h"
+#include "executor/list_tiles.h"
 
 namespace niccolite::executor::cuda {
 namespace {
@@ -27,7 +28,7 @@ Status check_list(const Launch& launch) {
       return Status::internal("a work of a list has {} elements on {} channels from {} on",
                               work.partition.count, work.partition.channels, work.first_channel);
   }
-  return {};
+  return launch.list_access ? check_direct_list(launch) : Status();
 }
 
 Status check_works(const Launch& launch) {

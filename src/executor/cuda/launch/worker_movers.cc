@@ -39,6 +39,8 @@ lowering::Facilities facilities_of(const Launch& launch, Staging staging) {
           .reduces = reduces(launch, flags),
           .scales_input = (flags & kScalesInput) != 0,
           .scales_result = (flags & kScalesResult) != 0,
+          // From slots, which have whole vec16s.
+          .threads_pass_on_puts = false,
           // The counter is in a control block, and needs atomic operations.
           .has_counter = !launch.ports.empty() && !launch.ports.front().in_host};
 }

@@ -15,23 +15,6 @@ uint32_t threads_of(const Launch& launch, size_t work) {
   return threads_for(launch.works[work].partition.chunk * size_of(launch.type));
 }
 
-std::optional<PatternParams> collective_params(const Launch& launch, bool reduces) {
-  const std::optional<OneStep> step = one_step_of(launch, 0, reduces);
-  if (!step) return std::nullopt;
-  const Counters counters = counters_of(launch);
-  const bool in_host = counters != Counters::InGpu;
-  const bool is_few = step->peers <= kFewDirectPeers;
-  if (in_host && !is_few) return std::nullopt;
-  return PatternParams{
-      .variant = sends_one_block(*step->phases) ? KernelVariant::Direct : KernelVariant::DirectEach,
-      .most_peers = is_few ? kFewDirectPeers : kMostDirectPeers,
-      .counters = counters,
-      .threads = launch.threads > 0 ? static_cast<uint32_t>(launch.threads) : threads_of(launch, 0),
-      .shared_bytes = in_host ? kHostCountersBytes<kFewDirectPeers> : 0,
-      .bytes = is_few ? bytes_of(make_task<kFewDirectPeers>(launch, 0, *step))
-                      : bytes_of(make_task<kMostDirectPeers>(launch, 0, *step))};
-}
-
 /// Warps for each message: as many as have data, of `most` together; at least one.
 std::vector<uint32_t> warps_of_messages(const Launch& launch, uint32_t most) {
   std::vector<uint32_t> warps;
@@ -44,9 +27,39 @@ std::vector<uint32_t> warps_of_messages(const Launch& launch, uint32_t most) {
   return warps;
 }
 
-std::optional<PatternParams> messages_params(const Launch& launch) {
+}  // namespace
+
+bool has_direct_kernel(const Launch& launch, bool reduces) {
+  const std::optional<OneStep> step = one_step_of(launch, 0, reduces);
+  return step && (step->peers <= kFewDirectPeers || counters_of(launch) == Counters::InGpu);
+}
+
+PatternParams direct_params(const Launch& launch, bool reduces) {
+  const OneStep step = *one_step_of(launch, 0, reduces);
+  const Counters counters = counters_of(launch);
+  const bool is_few = step.peers <= kFewDirectPeers;
+  return {
+      .variant = sends_one_block(*step.phases) ? KernelVariant::Direct : KernelVariant::DirectEach,
+      .most_peers = is_few ? kFewDirectPeers : kMostDirectPeers,
+      .counters = counters,
+      .threads = launch.threads > 0 ? static_cast<uint32_t>(launch.threads) : threads_of(launch, 0),
+      .shared_bytes = counters == Counters::InGpu ? 0 : kHostCountersBytes<kFewDirectPeers>,
+      .bytes = is_few ? bytes_of(make_task<kFewDirectPeers>(launch, 0, step))
+                      : bytes_of(make_task<kMostDirectPeers>(launch, 0, step))};
+}
+
+bool are_messages_of_one_step(const Launch& launch, bool reduces) {
+  const std::vector<CompactWorker>& workers = launch.program->workers;
+  return !reduces && workers.size() <= kMaxWarps &&
+         std::ranges::all_of(workers, [&](const CompactWorker& worker) {
+           const std::optional<OneStep> step = one_step_of(launch, worker.work, /*reduces=*/false);
+           return step && worker.count == 1 &&
+                  step->phases->sends.size() + step->phases->stores.size() <= 1;
+         });
+}
+
+PatternParams messages_params(const Launch& launch) {
   const Program& program = *launch.program;
-  if (program.workers.size() > kMaxWarps) return std::nullopt;
   const uint32_t most =
       launch.threads > 0 ? static_cast<uint32_t>(launch.threads) / kWarp : kMaxWarps;
   const std::vector<uint32_t> warps =
@@ -56,15 +69,13 @@ std::optional<PatternParams> messages_params(const Launch& launch) {
   auto barrier = static_cast<uint16_t>(Barrier::FirstWorker);
   for (size_t l = 0; l < program.workers.size(); ++l) {
     const CompactWorker& worker = program.workers[l];
-    const std::optional<OneStep> step = one_step_of(launch, worker.work, /*reduces=*/false);
-    if (!step || worker.count != 1 || step->phases->sends.size() + step->phases->stores.size() > 1)
-      return std::nullopt;
     MessageTask& message = params.messages[l];
     message.first_thread = static_cast<uint16_t>(warp * kWarp);
     message.threads = static_cast<uint16_t>(warps[l] * kWarp);
     if (warps[l] > 1) message.barrier = barrier++;
     message.work = worker.work;
-    message.task = make_task<1>(launch, worker.work, *step);
+    message.task =
+        make_task<1>(launch, worker.work, *one_step_of(launch, worker.work, /*reduces=*/false));
     for (uint32_t w = 0; w < warps[l]; ++w, ++warp) {
       params.messages_of_warps |= uint64_t{l} << (MessagesParams::kBits * warp);
     }
@@ -73,20 +84,12 @@ std::optional<PatternParams> messages_params(const Launch& launch) {
       offsetof(MessagesParams, messages) + program.workers.size() * sizeof(MessageTask);
   const Counters counters = counters_of(launch);
   const bool in_host = counters != Counters::InGpu;
-  return PatternParams{.variant = KernelVariant::Messages,
-                       .most_peers = 1,
-                       .counters = counters,
-                       .threads = warp * kWarp,
-                       .shared_bytes = in_host ? kMaxWarps * kHostCountersBytes<1> : 0,
-                       .bytes = bytes_of(params, used)};
-}
-
-}  // namespace
-
-std::optional<PatternParams> direct_params(const Launch& launch, bool reduces) {
-  if (!is_by_ll(launch)) return std::nullopt;
-  if (launch.program->works.size() == 1) return collective_params(launch, reduces);
-  return reduces ? std::nullopt : messages_params(launch);
+  return {.variant = KernelVariant::Messages,
+          .most_peers = 1,
+          .counters = counters,
+          .threads = warp * kWarp,
+          .shared_bytes = in_host ? kMaxWarps * kHostCountersBytes<1> : 0,
+          .bytes = bytes_of(params, used)};
 }
 
 }  // namespace niccolite::executor::cuda

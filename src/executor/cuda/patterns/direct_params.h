@@ -1,14 +1,19 @@
 // Programs of one step, in the form that the kernels of direct.cuh read. Pure functions.
 #pragma once
 
-#include <optional>
-
 #include "executor/cuda/patterns/pattern_params.h"
 
 namespace niccolite::executor::cuda {
 
-/// The launch for such a kernel; none when the program is nothing for them: of one work of one
-/// step (direct_task.h), or of several messages. `reduces`: for a kernel that reduces.
-std::optional<PatternParams> direct_params(const Launch& launch, bool reduces);
+/// Is the launch, of one work, one for direct.cuh? It has one step (direct_task.h), and few peers
+/// where counters lie in host memory.
+bool has_direct_kernel(const Launch& launch, bool reduces);
+/// The parameters of a launch that is.
+PatternParams direct_params(const Launch& launch, bool reduces);
+
+/// Is each of several works a message, to one peer or from one, for a kernel that moves bytes?
+bool are_messages_of_one_step(const Launch& launch, bool reduces);
+/// The parameters of a launch of such works.
+PatternParams messages_params(const Launch& launch);
 
 }  // namespace niccolite::executor::cuda

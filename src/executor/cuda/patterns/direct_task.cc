@@ -55,9 +55,12 @@ std::optional<OneStep> one_step_of(const Launch& launch, size_t work, bool reduc
   return OneStep{phases, static_cast<uint32_t>(peers)};
 }
 
-bool is_by_ll(const Launch& launch) {
-  return launch.protocol == Protocol::LL && launch.program->nchannels == 1 &&
-         !launch.program->workers.empty();
+bool goes_in_one_step(const Launch& launch, bool reduces) {
+  return launch.program->works.size() == 1 && one_step_of(launch, 0, reduces).has_value();
+}
+
+bool reduces_in_one_step(const Launch& launch, bool /*reduces*/) {
+  return goes_in_one_step(launch, /*reduces=*/true);
 }
 
 template <uint32_t kMostPeers>

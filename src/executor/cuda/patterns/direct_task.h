@@ -19,8 +19,10 @@ struct OneStep {
 /// of a task are of one length, results are not sent on, and one that reduces stores nothing else.
 std::optional<OneStep> one_step_of(const Launch& launch, size_t work, bool reduces);
 
-/// May one_step_of() its works be looked at? By LL, in one pattern channel.
-bool is_by_ll(const Launch& launch);
+/// Is the program's first work one that one_step_of() knows?
+bool goes_in_one_step(const Launch& launch, bool reduces);
+/// Is it so for a kernel that reduces? `reduces` is ignored: direct lists have no other kernel.
+bool reduces_in_one_step(const Launch& launch, bool reduces);
 
 /// The task, of at most kMostPeers peers. Of a list, blocks are counted, of others measured.
 template <uint32_t kMostPeers>

@@ -5,7 +5,6 @@
 #include <cstring>
 #include <limits>
 #include <numeric>
-#include <optional>
 
 #include "executor/cuda/launch/launch_header.h"
 #include "executor/cuda/launch/worker_movers.h"
@@ -15,11 +14,6 @@
 
 namespace niccolite::executor::cuda {
 namespace {
-
-std::optional<OneStep> one_step_of_list(const Launch& launch, bool reduces) {
-  if (!is_by_ll(launch) || launch.program->works.size() != 1) return std::nullopt;
-  return one_step_of(launch, 0, reduces);
-}
 
 /// ListParams, or DirectListParams, and how they are launched.
 struct ListParameters {
@@ -145,29 +139,22 @@ void launch_list(const Launch& launch, KernelVariant variant, const ListParamete
 
 }  // namespace
 
-Result<KernelLaunch> prepare_list(const Launch& launch, KernelLaunch result) {
-  const std::optional<OneStep> step = one_step_of_list(launch, result.kernel.reduces);
-  if (!step)
-    return Status::internal("a list of a program that is not of one step by LL, of rank {}",
-                            launch.program->rank);
-  const ListParameters list = step->peers <= kFewDirectPeers
-                                  ? list_parameters<kFewDirectPeers>(launch, *step)
-                                  : list_parameters<kMostDirectPeers>(launch, *step);
+KernelLaunch prepare_list(const Launch& launch, KernelLaunch result) {
+  const OneStep step = *one_step_of(launch, 0, result.kernel.reduces);
+  const ListParameters list = step.peers <= kFewDirectPeers
+                                  ? list_parameters<kFewDirectPeers>(launch, step)
+                                  : list_parameters<kMostDirectPeers>(launch, step);
   const KernelVariant variant =
-      sends_one_block(*step->phases) ? KernelVariant::List : KernelVariant::ListEach;
+      sends_one_block(*step.phases) ? KernelVariant::List : KernelVariant::ListEach;
   launch_list(launch, variant, list, result);
   return result;
 }
 
-Result<KernelLaunch> prepare_direct_list(const Launch& launch, KernelLaunch result) {
-  TRY(check_direct_list(launch));
-  const std::optional<OneStep> step = one_step_of_list(launch, /*reduces=*/true);
-  if (!step)
-    return Status::internal("a direct list of a program that is not of one step, of rank {}",
-                            launch.program->rank);
-  const ListParameters list = step->peers <= kFewDirectPeers
-                                  ? direct_list_parameters<kFewDirectPeers>(launch, *step)
-                                  : direct_list_parameters<kMostDirectPeers>(launch, *step);
+KernelLaunch prepare_direct_list(const Launch& launch, KernelLaunch result) {
+  const OneStep step = *one_step_of(launch, 0, /*reduces=*/true);
+  const ListParameters list = step.peers <= kFewDirectPeers
+                                  ? direct_list_parameters<kFewDirectPeers>(launch, step)
+                                  : direct_list_parameters<kMostDirectPeers>(launch, step);
   launch_list(launch, KernelVariant::DirectList, list, result);
   result.has_advertisements = true;
   result.advertises_input = result.advertises_output =

@@ -20,32 +20,6 @@ constexpr lowering::Pace kPace = lowering::Pace::staggered();  // of phase_kerne
 // less for so much, and an eighth to a fifth more than the interpreter for more.
 constexpr uint64_t kMostOfKeptResult = 15'360;
 
-/// Null: they are none for such a kernel.
-const Phases* phases_for_kernel(const Launch& launch) {
-  if (launch.protocol != Protocol::LL128 || launch.works.size() != 1 ||
-      launch.program->nchannels != 1) {
-    return nullptr;
-  }
-  // Factors of the input are rare, and would be applied in many places.
-  if ((flags_of(launch) & kScalesInput) != 0) return nullptr;
-  const Phases* const phases = launch.program->phases_of(0);
-  if (phases == nullptr || !phases->reduce || !phases->reduce->finishes || phases->copy)
-    return nullptr;
-  for (const size_t peers : {phases->sends.size(), phases->reduce->receives.size(),
-                             phases->reduce->sends.size(), phases->stores.size()}) {
-    if (peers > kMostPhasePeers) return nullptr;
-  }
-  const Partition& partition = launch.works[0].partition;
-  if (phases->reduce->sends.empty() &&
-      partition.channel_stride * size_of(launch.type) > kMostOfKeptResult) {
-    return nullptr;
-  }
-  const bool has_slots =
-      partition.rounds <= 1 ||
-      launch.shape.depth >= static_cast<uint32_t>(kPace.least_depth(/*reduces=*/true));
-  return has_slots ? phases : nullptr;
-}
-
 PhaseBlock block_of(const Launch& launch, int block) {
   const Partition& partition = launch.works[0].partition;
   const auto number = static_cast<uint32_t>(block);
@@ -65,9 +39,27 @@ uint32_t threads_of(const Launch& launch, const PhaseParams& params) {
 
 }  // namespace
 
-std::optional<PatternParams> phase_params(const Launch& launch, uint32_t threads) {
-  const Phases* const phases = phases_for_kernel(launch);
-  if (phases == nullptr) return std::nullopt;
+bool goes_through_phases(const Launch& launch, bool /*reduces*/) {
+  // Factors of the input are rare, and would be applied in many places.
+  if ((flags_of(launch) & kScalesInput) != 0) return false;
+  const Phases* const phases = launch.program->phases_of(0);
+  if (phases == nullptr || !phases->reduce || !phases->reduce->finishes || phases->copy)
+    return false;
+  for (const size_t peers : {phases->sends.size(), phases->reduce->receives.size(),
+                             phases->reduce->sends.size(), phases->stores.size()}) {
+    if (peers > kMostPhasePeers) return false;
+  }
+  const Partition& partition = launch.works[0].partition;
+  if (phases->reduce->sends.empty() &&
+      partition.channel_stride * size_of(launch.type) > kMostOfKeptResult) {
+    return false;
+  }
+  return partition.rounds <= 1 ||
+         launch.shape.depth >= static_cast<uint32_t>(kPace.least_depth(/*reduces=*/true));
+}
+
+PatternParams phase_params(const Launch& launch, uint32_t threads) {
+  const Phases* const phases = launch.program->phases_of(0);
   const Phases::Reduce& reduce = *phases->reduce;
   PhaseParams params{};
   params.sends = static_cast<uint32_t>(phases->sends.size());
@@ -97,13 +89,12 @@ std::optional<PatternParams> phase_params(const Launch& launch, uint32_t threads
     params.stored[i] = block_of(launch, phases->stores[i].block);
     set(PhaseEnd::Store, i, phases->stores[i].connection);
   }
-  return PatternParams{
-      .variant = KernelVariant::Phases,
-      .most_peers = params.peers <= kFewPhasePeers ? kFewPhasePeers : kMostPhasePeers,
-      .counters = Counters::InGpu,
-      .threads = launch.threads > 0 ? threads : threads_of(launch, params),
-      .shared_bytes = sizeof(PhasePorts),
-      .bytes = bytes_of(params)};
+  return {.variant = KernelVariant::Phases,
+          .most_peers = params.peers <= kFewPhasePeers ? kFewPhasePeers : kMostPhasePeers,
+          .counters = Counters::InGpu,
+          .threads = launch.threads > 0 ? threads : threads_of(launch, params),
+          .shared_bytes = sizeof(PhasePorts),
+          .bytes = bytes_of(params)};
 }
 
 }  // namespace niccolite::executor::cuda
