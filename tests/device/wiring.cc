@@ -44,8 +44,12 @@ std::vector<executor::PortAddress> Wiring::ports(int rank,
     auto* remote =
         reinterpret_cast<executor::ControlBlock*>(receiver + connection.receiver_control);
     if (!port.is_send) std::swap(control, remote);
-    addresses.push_back({receiver + connection.slots, control, remote, /*can_put=*/true,
-                         /*can_get=*/true, /*opens_buffers=*/true});
+    addresses.push_back({.slots = receiver + connection.slots,
+                         .control = control,
+                         .remote_control = remote,
+                         .can_put = true,
+                         .can_get = true,
+                         .opens_buffers = true});
   }
   return addresses;
 }
