@@ -63,12 +63,11 @@ std::vector<Hop> hops_of(const Graph& graph, const std::vector<std::vector<int>>
   return hops;
 }
 
-/// The bandwidth of the slowest hop; 0 without hops.
+/// The bandwidth of the slowest hop; 0 if all hops are alike.
 double least_bandwidth(const std::vector<Hop>& hops) {
-  double least = 0;
-  for (const Hop& hop : hops)
-    if (least == 0 || hop.path->bandwidth < least) least = hop.path->bandwidth;
-  return least;
+  const auto [least, most] =
+      std::ranges::minmax_element(hops, {}, [](const Hop& hop) { return hop.path->bandwidth; });
+  return least->path->bandwidth < most->path->bandwidth ? least->path->bandwidth : 0;
 }
 
 std::string label_of(const Node& node) {
@@ -103,7 +102,7 @@ Drawing draw_rings(const Graph& graph) {
       const Path& path =
           graph.path(graph.gpu_of_rank(ring[i]), graph.gpu_of_rank(ring[(i + 1) % ring.size()]));
       const int y = drawing.height + kRingHeight / 2;
-      const bool is_slowest = path.bandwidth <= least && path.type != PathType::LOC;
+      const bool is_slowest = path.bandwidth <= least;
       const bool is_last = i + 1 == ring.size();
       drawing.svg += fmt::format(
           "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"20\" rx=\"6\" fill=\"#3a4652\"/><text "
@@ -124,9 +123,10 @@ Drawing draw_rings(const Graph& graph) {
     drawing.height += kRingHeight;
   }
   drawing.svg += fmt::format(
-      "<text y=\"{}\" fill=\"#5b6875\">a line is a hop in the colour of its distance; thick: the "
-      "slowest hops; dashed: back to the first rank{}</text>\n",
-      drawing.height + 14,
+      "<text y=\"{}\" fill=\"#5b6875\">a line is a hop in the colour of its distance{}; dashed: "
+      "back "
+      "to the first rank{}</text>\n",
+      drawing.height + 14, least > 0 ? "; thick: the slowest hops" : "",
       shown < all.size() ? fmt::format("; {} more rings", all.size() - shown) : "");
   drawing.width = std::max(drawing.width, 640);
   drawing.height += kHeading;

@@ -90,6 +90,8 @@ void measure(Box& box) {
     box.width += inner.width + kGap;
     box.height = std::max(box.height, inner.height + 2 * kGap + kTitle);
   }
+  constexpr int kTitleLetter = 8;
+  box.width = std::max(box.width, kTitleLetter * static_cast<int>(box.title.size()) + 2 * kGap);
 }
 
 void place(Box& box, int x, int y) {
@@ -117,6 +119,20 @@ void draw(std::string& svg, const Box& box, std::map<std::string, const Box*>& g
                        escape(box.third), box.is_slow ? ", slow" : "");
   if (!box.name.empty()) gpus[box.name] = &box;
   for (const Box& inner : box.inside) draw(svg, inner, gpus);
+}
+
+// Under the boxes of a machine: for the bar of a switch, for lines between GPUs, or for nothing.
+int room_for_links(const std::vector<const Cpu*>& cpus) {
+  int room = 0;
+  for (const Cpu* cpu : cpus) {
+    auto look = [&](const Pci& pci) {
+      if (!pci.gpu) return;
+      for (const NvLink& link : pci.gpu->nvlinks)
+        room = std::max(room, link.target_class.starts_with("0x0680") ? 44 : 16);
+    };
+    visit_pci(cpu->below, look);
+  }
+  return room;
 }
 
 // Draws the NVLinks of one machine: lines from GPU to GPU, and a bar under the GPUs of a switch.
@@ -181,13 +197,12 @@ std::string draw_svg(const Graph& graph) {
     machines.back().inside.push_back(std::move(box));
     cpus_of.back().push_back(&cpu);
   }
-  constexpr int kForLinks = 44;  // under the boxes of a machine
   int y = kHeader, width = 0;
   std::string svg{};
   for (size_t i = 0; i < machines.size(); ++i) {
     Box& machine = machines[i];
     measure(machine);
-    machine.height += kForLinks;
+    machine.height += room_for_links(cpus_of[i]);
     place(machine, kMargin, y);
     std::map<std::string, const Box*> gpus;
     draw(svg, machine, gpus);
