@@ -15,7 +15,7 @@ constexpr double kFirstLine = 60, kLine = 17;  // of the verdict
 constexpr double kAxis = 34;                   // between the heading and the first row
 constexpr double kRow = 34, kLegend = 52;
 constexpr double kLetter = 6.3;  // width of a small letter, about
-constexpr size_t kLineLetters = 150, kMostLines = 3;
+constexpr size_t kLineLetters = 165, kMostLines = 3;
 constexpr int kMostRows = 64;  // so that the picture of a large job fits a page
 
 constexpr const char* kOperation = "#3367b0";

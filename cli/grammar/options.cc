@@ -25,6 +25,27 @@ const CLI::App& innermost(const CLI::App& app) {
   return parsed.empty() ? app : *parsed.front();
 }
 
+/// Returns the text of an error in our words: "--iters takes N, not x", "--iters needs a value: N".
+std::string reword(const CLI::App& app, const std::string& text) {
+  constexpr std::string_view kConversion = "Could not convert: ", kEquals = " = ";
+  if (const size_t equals = text.find(kEquals);
+      text.starts_with(kConversion) && equals != std::string::npos) {
+    const std::string name = text.substr(kConversion.size(), equals - kConversion.size());
+    const CLI::Option* const option = app.get_option_no_throw(name);
+    if (option != nullptr)
+      return fmt::format("{} takes {}, not {}", name, option->get_type_name(),
+                         text.substr(equals + kEquals.size()));
+  }
+  constexpr std::string_view kMissing = ": 1 required ", kEnd = " missing";
+  if (const size_t missing = text.find(kMissing);
+      missing != std::string::npos && text.ends_with(kEnd)) {
+    const size_t kind = missing + kMissing.size();
+    return fmt::format("{} needs a value: {}", text.substr(0, missing),
+                       text.substr(kind, text.size() - kEnd.size() - kind));
+  }
+  return text;
+}
+
 }  // namespace
 
 std::vector<std::string> spell_options(const CLI::App& app, std::vector<std::string> words) {
@@ -53,7 +74,8 @@ std::string describe(const CLI::App& app, const CLI::ParseError& error) {
   // An unknown option explains more than the error that it led to.
   std::stable_partition(extras.begin(), extras.end(),
                         [](const std::string& word) { return word.starts_with("-"); });
-  if (extras.empty()) return fmt::format("{}: {}; see {} --help", command, error.what(), command);
+  if (extras.empty())
+    return fmt::format("{}: {}; see {} --help", command, reword(used, error.what()), command);
   const std::string word = extras.front().substr(0, extras.front().find('='));
   if (!word.starts_with("-"))
     return fmt::format("{}: \"{}\" is one word too many; see {} --help", command, word, command);

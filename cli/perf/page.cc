@@ -19,6 +19,7 @@ table { border-collapse: collapse; } th { color: #5b6875; font-weight: 600; }
 th, td { padding: 2px 12px 2px 0; text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 table.facts th, table.facts td { text-align: left; white-space: normal; vertical-align: top; }
 tr:hover td { background: #f5f7f9; } .bad { color: #b83a4b; font-weight: 600; }
+@media print { body { font-size: 9px; padding: 0; background: #fff; } section { padding: 4px 0; } }
 code { background: #f5f7f9; padding: 2px 6px; border-radius: 4px; overflow-wrap: anywhere; })";
 
 std::string fact(const std::string& name, const std::string& value) {

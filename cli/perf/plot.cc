@@ -14,7 +14,7 @@ namespace {
 constexpr double kWidth = 1080, kMargin = 28;
 constexpr double kHeader = 78, kPanelHeight = 300, kLegend = 44;
 constexpr double kPanelGap = 22;
-// Inside a panel: room for its title, the labels of values and those of sizes.
+// Inside a panel: room for its title and for the labels of values and sizes.
 constexpr double kTop = 40, kLeft = 52, kBottom = 42, kRight = 16;
 constexpr double kHeight = kHeader + kPanelHeight + kLegend;
 
@@ -106,7 +106,8 @@ class Axes {
   }
   std::vector<double> values() const {
     std::vector<double> all;
-    for (double number = std::ceil(lowest_ / step_ - 1e-9); number * step_ <= highest_; ++number)
+    for (double number = std::ceil(lowest_ / step_ - 1e-9) + 0.0; number * step_ <= highest_;
+         ++number)
       all.push_back(number * step_);
     return all;
   }

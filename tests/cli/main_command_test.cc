@@ -104,6 +104,8 @@ TEST(Command, NamesTheOptionThatWasMeant) {
        {Case{{"perf", "--itres", "5"},
              "niccolite perf: there is no option --itres; did you mean --iters?"},
         Case{{"topology", "--form", "x"}, "there is no option --form; did you mean --from?"},
+        Case{{"perf", "-n", "x"}, "niccolite perf: --iters takes N, not x; see"},
+        Case{{"perf", "-n"}, "niccolite perf: --iters needs a value: N; see"},
         Case{{"perf", "a", "b"}, "\"b\" is one word too many"},
         Case{{"schedule", "all_reduce", "-a", "rnig"}, "did you mean ring?"},
         Case{{"which", "--wiat", "3", "--", "ls"},

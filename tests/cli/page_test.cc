@@ -71,6 +71,7 @@ TEST(Plots, HaveAPanelForEachKindOfDataThatThereIs) {
   const std::string svg = draw_all(options, start_of(true), both);
   EXPECT_THAT(svg, AllOf(HasSubstr("Latency"), HasSubstr("Bus bandwidth"), HasSubstr("Ratio"),
                          HasSubstr("the other: libnccl.so.2 2.28.9")));
+  EXPECT_THAT(svg, Not(HasSubstr(">-0<")));
   EXPECT_EQ(count(svg, "<polyline"), 5u) << "two curves twice, and the ratio";
 }
 
