@@ -67,7 +67,7 @@ constexpr NamedMachine kKinds[] = {
     {.name = "virtual", .kind = gpu::Kind::Virtual, .reaches_users = true},
     {.name = "virtual-sockets", .kind = gpu::Kind::Virtual, .spans_machines = true}};
 
-/// What is asked, in the planner's terms.
+/// The question of a command line, in the planner's terms.
 struct Question {
   const NamedMachine* machine = nullptr;
   Settings settings;
@@ -88,7 +88,7 @@ Result<const NamedMachine*> find_machine(const std::string& name) {
   return grammar::unknown_name("--machine", name, names_of_machines());
 }
 
-/// What a topology file says of the ranks of a job.
+/// The ranks of a job in a topology file.
 struct Placement {
   std::vector<int> machines;
   std::vector<std::vector<int>> rings;

@@ -11,7 +11,7 @@ class App;
 
 namespace niccolite::explain_command {
 
-/// What the flags say; must live as long as the app parses.
+/// The values of the flags; must live as long as the app parses.
 struct Options {
   std::string collective;
   std::string bytes = "1M";

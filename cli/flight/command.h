@@ -9,7 +9,7 @@ class App;
 
 namespace niccolite::flight {
 
-/// What the flags say; must live as long as the app parses.
+/// The values of the flags; must live as long as the app parses.
 struct InspectOptions {
   std::string path;
   std::string svg;  // empty: no picture

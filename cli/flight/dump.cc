@@ -104,7 +104,7 @@ void add(Flight& flight, Described described) {
   CommunicatorDump& communicator = flight.communicators[described.communicator.id];
   described.communicator.ranks = std::move(communicator.ranks);
   communicator = std::move(described.communicator);
-  // Of two dumps of one rank the later one counts.
+  // The later of two dumps of one rank counts.
   RankDump& rank = described.rank;
   const auto known = communicator.ranks.find(rank.rank);
   if (known == communicator.ranks.end() || known->second.time <= rank.time)

@@ -1,5 +1,5 @@
-// What the flight recorder's files hold (src/observe/dumps.h): read, checked, and put together by
-// communicator. Pure data.
+// The content of the flight recorder's files (src/observe/dumps.h): read, checked, and put together
+// by communicator. Pure data.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace niccolite::flight {
 
-/// Of one launch or moment; times in nanoseconds since 1970, by the clock of that host.
+/// One launch or moment. Times are nanoseconds since 1970 by the clock of that host.
 struct Event {
   uint64_t time = 0;
   std::string kind;  // "called", "begun", "ended", "waiting", "stalled", "failed", "ready", "left"
@@ -50,7 +50,7 @@ struct CommunicatorDump {
   std::string id;
   int nranks = 0;
   std::vector<std::string> processes;  // by rank
-  std::map<int, RankDump> ranks;       // of those that left a dump
+  std::map<int, RankDump> ranks;       // ranks that left a dump
 };
 
 struct Flight {
@@ -62,7 +62,7 @@ struct Flight {
 /// All files of `path`, a folder or one file. InvalidArgument when none can be read.
 Result<Flight> read_flight(const std::filesystem::path& path);
 
-/// What a rank did last, from its events: the newest call; null: it has none.
+/// Returns the newest call among the events of a rank. Null if it has none.
 const Event* last_call(const RankDump& rank);
 
 }  // namespace niccolite::flight

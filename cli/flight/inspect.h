@@ -1,4 +1,4 @@
-// What the dumps of all ranks say together: who it is that a communicator stands still for.
+// The verdict of the dumps of all ranks together: the rank for which a communicator stands still.
 #pragma once
 
 #include <string>
@@ -25,7 +25,8 @@ struct Finding {
   std::vector<RankLine> lines;
 };
 
-/// One of each communicator: first those that stand still or have failed.
+/// Returns a finding for each communicator. Communicators that stand still or have failed come
+/// first.
 std::vector<Finding> inspect(const Flight& flight);
 /// For people.
 std::string to_text(const Finding& finding);

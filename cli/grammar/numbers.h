@@ -15,7 +15,7 @@ std::vector<std::string> split_list(const std::string& list);
 /// Parses "8", "4K", "1.5M", "1MiB" or "1G" (powers of 1024) into bytes.
 Result<size_t> parse_bytes(const std::string& text);
 
-/// As above, of the option `flag`, which errors name.
+/// Parses the value of the option `flag`, which errors name.
 Result<size_t> parse_size(const char* flag, const std::string& text);
 
 /// The sizes of a comma-separated list.

@@ -25,7 +25,7 @@ Area::Area(size_t count) {
 void Area::put(const Segment& segment) {
   if (segment.count == 0) return;
   const size_t end = segment.first + segment.count;
-  // Those that it meets lie side by side; what they keep is at most one part on either side.
+  // The segments that it meets lie side by side. They keep at most one part on either side.
   const auto begin = std::partition_point(
       segments_.begin(), segments_.end(),
       [&](const Segment& each) { return each.first + each.count <= segment.first; });

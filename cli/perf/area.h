@@ -24,7 +24,7 @@ class Area {
   /// `count` elements of poison.
   explicit Area(size_t count);
 
-  /// Lays `segment` over what was there; it lies inside the area.
+  /// Replaces the segments at the place of `segment`, which lies inside the area.
   void put(const Segment& segment);
 
   /// How many of `count` elements at `got`, the area's from `first` on, are wrong. Element i of the

@@ -24,8 +24,8 @@ class Bridge {
 
   /// Collective: what each process has brought, at most 64 KiB.
   Result<bootstrap::Gathered> exchange(std::span<const std::byte> mine);
-  /// An exchange under way ends with an error, and so do those of the others as this process
-  /// leaves.
+  /// Ends an exchange under way with an error. The exchanges of the other processes end with an
+  /// error, too, as this process leaves.
   void end();
 
  private:

@@ -1,5 +1,5 @@
 // How the functions of a library, or groups of its sends and receives, carry out each collective:
-// one rank's calls. What they mean stands in collective.cc.
+// one rank's calls. Their meaning stands in collective.cc.
 #pragma once
 
 #include <nccl.h>
@@ -51,8 +51,8 @@ Status call_messages_8(const Library& nccl, const Invocation& call, int step);
 Status call_messages_32(const Library& nccl, const Invocation& call, int step);
 Status call_alltoallv(const Library& nccl, const Invocation& call, int step);
 
-/// Of alltoallv: what `sender` has for `receiver` of a block of `count` elements. Thirds of it, so
-/// that some have nothing for each other.
+/// Returns the elements that `sender` has for `receiver` in alltoallv, of a block of `count`: none,
+/// one, two or three thirds, so that some ranks have nothing for each other.
 constexpr size_t uneven_share(size_t count, int sender, int receiver) {
   return count * static_cast<size_t>((2 * sender + receiver) % 4) / 3;
 }

@@ -1,6 +1,6 @@
 // The collectives that the command measures, as one table: what each reads and writes, how its
 // bandwidth is counted, how it is called, and what the buffers must hold afterwards. Sizes,
-// in-place forms and factors are those of nccl-tests.
+// in-place forms and factors are the same as in nccl-tests.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +15,8 @@
 
 namespace niccolite::perf {
 
-/// What a rank's buffer holds: the data of one rank, or nranks blocks of them side by side, or one
-/// such block. Which it is says what the call's count means.
+/// The content of a rank's buffer: the data of one rank, or nranks blocks side by side, or one such
+/// block. It determines the meaning of the call's count.
 enum class Part : unsigned char { Whole, Block, Blocks };
 
 /// The elements of one call. In place both buffers lie in one area of area() elements, from the
@@ -36,8 +36,8 @@ struct Output {
   size_t count;  // the call's
   int root, rank, nranks;
 
-  /// `elements` from `first` on are those of `source` (a rank or Pattern::kReduced) from
-  /// source_first on.
+  /// Expects `elements` elements of `source` (a rank or Pattern::kReduced), from source_first on,
+  /// at `first`.
   void put(size_t first, size_t elements, int source, size_t source_first) const {
     area.put({offset + first, elements, source, source_first});
   }
@@ -65,13 +65,13 @@ struct Collective {
 
   /// Every rank gets the same data, reduced: bits can be compared.
   bool has_equal_results() const { return reduces && !is_rooted && receive == Part::Whole; }
-  /// Of a size in elements, which is that of the larger buffer.
+  /// Returns the shape for a size in elements of the larger buffer.
   Shape shape(size_t elements, int nranks, int rank) const;
   /// Elements of a size, when the call's count is `extra` more.
   size_t with_extra(size_t elements, size_t extra, int nranks) const {
     return elements + (send == Part::Whole ? extra : extra * static_cast<size_t>(nranks));
   }
-  /// What the receive buffer must hold or, in place, the area that both buffers are in.
+  /// Returns the right content of the receive buffer or, in place, of the area with both buffers.
   Area expected(const Shape& shape, int root, int rank, int nranks, bool is_in_place) const;
   /// Can `library` do it, among `nranks`? Else says why not.
   Status check_available(const Library& library, int nranks, bool by_send_recv) const;

@@ -33,14 +33,14 @@ struct ElementType {
 enum class Scalar : unsigned char { None, Host, Device };
 
 struct Operation {
-  ncclRedOp_t id;  // of one with a scalar: what it does to the products
+  ncclRedOp_t id;  // with a scalar: the operation on the products
   const char* name;
   Scalar scalar = Scalar::None;
 };
 
 std::span<const ElementType> element_types();
 std::span<const Operation> operations();
-/// Of collectives that only move data.
+/// The operation of collectives that only move data.
 const Operation& no_operation();
 /// Null when there is no such type. Knows nccl-tests' spellings of fp8 too.
 const ElementType* find_type(std::string_view name);
@@ -53,7 +53,7 @@ uint64_t encode(const ElementType& type, double value);
 /// formats define them.
 double decode(const ElementType& type, uint64_t bits);
 
-/// What an operation with a scalar multiplies the operand of `rank` with. Differs between
+/// Returns the factor of the operand of `rank` in an operation with a scalar. It differs between
 /// neighbours, and is not 1 for a rank alone.
 int scalar_of(int rank);
 /// The bits of the small integer `value` in any type.

@@ -81,7 +81,7 @@ std::string quoted(const std::string& word) {
   return text + "'";
 }
 
-// By the shell of this machine where that is meant, and no other way is asked for.
+// Takes the shell of this machine for localhost, unless --remote-shell names another way.
 std::vector<std::string> shell_of(const std::string& remote_shell, const Host& host) {
   std::vector<std::string> words;
   char own[256] = {};
@@ -228,7 +228,7 @@ Status supervise_hosts(const Options& options, std::span<const Host> hosts,
   if (getcwd(folder, sizeof folder) == nullptr) return Status::from_errno(errno, "getcwd");
   IdCourier courier;
   Supervisor* all = nullptr;
-  // What has been said of the cause is on its way; those that wait for it need not.
+  // The message about the cause is on its way; processes need not wait for it.
   const auto end_all = [&] {
     for (Child& child : all->children()) child.input.reset();
   };

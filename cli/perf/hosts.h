@@ -26,13 +26,13 @@ struct Host {
   int threads = 0;   // of its process; 0: as the flags say, else one for every GPU
 };
 
-/// Of "a,b:4,[fe80::1]:2", or of the file after an @: hosts by comma or line, # starts a comment.
+/// Parses "a,b:4,[fe80::1]:2", or the file behind an @: hosts by comma or line, # starts a comment.
 /// @return InvalidArgument: no host, one twice, or a count that is none.
 Result<std::vector<Host>> parse_hosts(const std::string& text);
 
-/// What a shell runs on a host: `command` in `folder`, where it is there, with the variables
-/// NCCL_* and NICCOLITE_* of `environment` (lines of NAME=value). NCCL_HOSTID stays behind: it
-/// would make one machine of all.
+/// Returns the script for the shell of a host: `command` in `folder`, where it is there, with the
+/// variables NCCL_* and NICCOLITE_* of `environment` (lines of NAME=value). NCCL_HOSTID stays
+/// behind: it would make one machine of all.
 std::string make_script(const std::vector<std::string>& command, const std::string& folder,
                         const char* const* environment);
 

@@ -15,7 +15,7 @@ namespace niccolite::perf {
 struct Launch {
   int process = 0;
   int processes = 1;
-  int local_process = 0;  // among those of its machine
+  int local_process = 0;  // among the processes of its machine
   std::string meeting;    // "host:port": where process 0 listens for the others
   const char* launcher = "";
 };

@@ -14,7 +14,7 @@
 namespace niccolite::perf {
 namespace {
 
-/// Of a process that reports no rows.
+/// The sink of a process that reports no rows.
 class ErrorSink : public Sink {
  public:
   explicit ErrorSink(std::string who) : who_(std::move(who)) {}
@@ -65,7 +65,7 @@ int run_launched(Options options, const Launch& launch, const std::vector<std::s
   options.processes = launch.processes;
   options.place.process = launch.process;
   options.place.local_process = launch.local_process;
-  // What a launcher starts for each GPU drives one.
+  // A launcher starts a process for each GPU.
   if (options.wants_every_gpu()) options.threads = options.gpus = 1;
   const auto run = [&](Sink& sink) -> Status {
     const auto meet = [&]() -> Result<bootstrap::UniqueId> {

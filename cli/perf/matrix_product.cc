@@ -14,7 +14,7 @@ struct Matrices {
   gpu::Memory a, b, product;
 };
 
-/// Products of zeros would be faster than others: `element` makes those of a and b.
+/// `element` makes the elements of a and b, since products of zeros would be faster than others.
 template <typename Element, typename Make>
 Result<Matrices> make_matrices(gpu::Machine& machine, int device, int edge,
                                gpu::StreamHandle stream, Make make) {

@@ -14,8 +14,9 @@ namespace niccolite::perf {
 
 class MatrixProduct {
  public:
-  /// Of `edge` x `edge` elements, on `stream`, which outlives it. `cublas`: a libcublas.so; empty:
-  /// whichever the system finds. Errors: InvalidArgument when there is none.
+  /// Makes matrices of `edge` x `edge` elements for `stream`, which outlives the product.
+  /// `cublas`: a libcublas.so; empty: looked for in the system. InvalidArgument if there is
+  /// none.
   static Result<std::unique_ptr<MatrixProduct>> create(gpu::Machine& machine, int device, int edge,
                                                        gpu::StreamHandle stream,
                                                        const std::string& cublas);

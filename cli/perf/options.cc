@@ -147,7 +147,7 @@ Status parse_peak(const std::string& text, Options& options) {
                                   text);
 }
 
-/// What one collective cannot do with the other flags.
+/// Refuses a collective that cannot be measured with the other flags.
 Status check_combination(const Options& options, const Collective& collective) {
   if (!collective.has_in_place && !options.out_of_place)
     return Status::invalid_argument("--in-place: {} has no in-place form", collective.name);

@@ -19,7 +19,7 @@ class App;
 
 namespace niccolite::perf {
 
-/// What is done with the buffers before they are used; the numbers of -R, as in nccl-tests.
+/// How buffers are registered before they are used; the numbers of -R, as in nccl-tests.
 enum class Registration { None = 0, Local = 1, Window = 2 };
 
 /// Where the memory of buffers comes from: a function of CUDA's, or of the measured library's.
@@ -41,7 +41,7 @@ enum class Average { Rank0, Mean, Least, Most };  // which rank's time a row sho
 /// Where a process stands in a run over several that share no memory; see machines.h.
 struct Place {
   int process = -1;       // -1: there is no such run
-  int local_process = 0;  // among those of its machine
+  int local_process = 0;  // among the processes of its machine
   int first_device = 0;   // of its ranks
   // Known when all have met.
   int first_rank = 0;
@@ -50,7 +50,7 @@ struct Place {
 
 struct Options {
   std::vector<const Collective*> collectives;
-  bool is_every_collective = false;  // "all": those that cannot be measured are left out
+  bool is_every_collective = false;  // "all": without collectives that cannot be measured
   std::vector<std::string> skipped;  // why some of "all" are left out
   bool send_recv = false;            // sends and receives where there is a choice
   int root = 0;                      // -1: every rank in turn
@@ -111,7 +111,7 @@ struct Options {
   int nranks() const {
     return place.all_ranks > 0 ? place.all_ranks : processes * ranks_per_process();
   }
-  /// Of this process.
+  /// The first rank of this process.
   int first_rank() const {
     return is_placed() ? place.first_rank : std::max(process, 0) * ranks_per_process();
   }
@@ -136,7 +136,7 @@ struct Options {
   }
 };
 
-/// What the flags say before it is checked; must live as long as the app parses.
+/// The values of the flags before they are checked; must live as long as the app parses.
 struct RawOptions {
   Options options;
   std::string collective = "all_reduce";
@@ -155,11 +155,11 @@ struct RawOptions {
 /// Gives `app` (the subcommand) its flags.
 void add_options(CLI::App& app, RawOptions& raw);
 
-/// Checks and completes what was parsed. InvalidArgument names the flag.
+/// Checks and completes the parsed values. InvalidArgument names the flag.
 Result<Options> finish(const RawOptions& raw);
 
-/// Leaves out of options.collectives those that `check` refuses, if all of them are asked for; else
-/// the first refusal is the result.
+/// Removes collectives that `check` refuses from options.collectives if "all" was given; else
+/// returns the first refusal.
 Status keep_collectives(Options& options, const std::function<Status(const Collective&)>& check);
 
 /// The sizes of a sweep: those named, or from min_bytes to max_bytes, ascending.

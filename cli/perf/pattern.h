@@ -46,7 +46,7 @@ class Pattern {
   /// for kReduced, of the result.
   const std::byte* data(int source, size_t index) const;
 
-  /// How many of `count` elements at `got` are not those of `source` from element `index` on.
+  /// Counts the elements, of `count` at `got`, that differ from `source` from element `index` on.
   uint64_t count_wrong(int source, size_t index, const std::byte* got, size_t count) const;
 
  private:

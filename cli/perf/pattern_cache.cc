@@ -8,7 +8,7 @@ std::shared_ptr<const Pattern> PatternCache::known(const Collective& collective,
   const Operation* wanted = collective.reduces ? &operation : nullptr;
   const std::lock_guard lock(mutex_);
   if (known_ == nullptr || &known_->type() != &type || operation_ != wanted) {
-    // What is moved comes from any rank, what is reduced is known without the others' inputs.
+    // Moved data come from any rank; reduced data are known without the inputs of others.
     Pattern pattern = collective.reduces ? Pattern::exact(type, operation, nranks_, ranks_)
                                          : Pattern::moving(type, {0, nranks_});
     known_ = std::make_shared<Pattern>(std::move(pattern));

@@ -54,7 +54,7 @@ int run(const RawOptions& raw, const std::vector<std::string>& command) {
     return run_child(options);
   }
   if (options.is_placed()) return run_on_host(options);
-  // With --hosts this process is none of those that a launcher may have started.
+  // With --hosts this process belongs to no launcher.
   const bool may_be_launched = options.hosts.empty();
   Result<std::optional<Launch>> launch = find_launch(
       [&](const char* name) -> const char* { return may_be_launched ? getenv(name) : nullptr; });

@@ -2,7 +2,7 @@
 // {"row": ...}, {"memory": ...} from the child with rank 0, {"failure": "text"} from any, and
 // before all of them what send() is given.
 //
-// Thread safety: that of Sink.
+// Thread safety: as for Sink.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

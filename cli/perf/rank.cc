@@ -6,7 +6,7 @@ namespace niccolite::perf {
 namespace {
 
 constexpr size_t kStagingBytes = size_t{4} << 20;
-// Of one slot, for the operations of a group side by side. A larger group goes round in it.
+// A slot has room for the operations of a group side by side. A larger group goes round in it.
 constexpr size_t kMostGroupBytes = size_t{64} << 20;
 
 }  // namespace

@@ -22,11 +22,11 @@ constexpr size_t aligned(size_t bytes) {
   return (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
 }
 
-/// Of a buffer, what one communicator's operations use: room for the operations of a group.
+/// Returns the part of a buffer that one communicator uses: room for the operations of a group.
 size_t slot_bytes(const Options& options);
 
 struct Rank {
-  /// Of the memory that create() takes.
+  /// Returns the size of the memory that create() takes.
   static size_t bytes(const Options& options);
   /// The rank's communicators belong to `libraries`, which outlive the rank.
   static Result<Rank> create(gpu::Machine& machine, const Options& options,
@@ -35,7 +35,7 @@ struct Rank {
   /// Makes `operation` for `type` on every communicator; with the rank's scalar if it has one.
   Status set_operation(gpu::Machine& machine, const ElementType& type, const Operation& operation);
 
-  /// Of the communicator that has this number in its library.
+  /// Returns the stream of the communicator that has this number in its library.
   gpu::StreamHandle stream_of(size_t communicator) const {
     return communicator == 0 ? stream.handle() : side_streams[communicator - 1].handle();
   }

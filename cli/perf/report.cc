@@ -150,7 +150,7 @@ void Report::row(const Row& row) {
   print("\n");
   print_alone(row);
   print_buffers(row);
-  std::fflush(stdout);  // one row at a time, for those who watch
+  std::fflush(stdout);  // one row at a time, for people who watch
   show_progress(fmt::format("{} of {} rows, {} {} {}", rows_.size(), expected_rows_, row.collective,
                             row.type, size_text(row.bytes)));
 }

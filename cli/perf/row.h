@@ -1,4 +1,4 @@
-// What a run reports: a Start (who takes part), a Row per collective, size, type, operation and
+// The reports of a run: a Start (who takes part), a Row per collective, size, type, operation and
 // root, and at the end what memory the libraries took. Plain data with a JSON form, in which it
 // also travels from the measuring process to the supervisor.
 #pragma once
@@ -12,7 +12,7 @@
 
 namespace niccolite::perf {
 
-/// Of --beside: what the operation and the product take, each alone.
+/// The times of the operation and of the product of --beside, each alone.
 struct Alone {
   double operation_us = 0;
   double product_us = 0;
@@ -77,14 +77,14 @@ struct MemoryUse {
   int64_t after_run_bytes = 0;
 };
 
-/// GB/s as nccl-tests reports them: bytes over time, and what that means per link, by the factors
+/// GB/s as nccl-tests reports them: bytes over time, and the same per link, by the factors
 /// of the row's collective.
 double algorithm_bandwidth(const Row& row, double microseconds);
 double bus_bandwidth(const Row& row, double microseconds);
 /// The other library's time over ours: above 1, ours is faster.
 double ratio(const PlaceResult& result);
 
-/// Where the measuring process sends what it finds.
+/// The receiver of the measuring process's reports.
 class Sink {
  public:
   virtual ~Sink() = default;

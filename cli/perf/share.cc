@@ -167,7 +167,8 @@ class Process {
   Watchdog watchdog_;
 };
 
-/// Leaves what the ranks or a library cannot do out of `options`, or says that it was asked for.
+/// Removes collectives that the ranks or a library cannot do from `options`, or refuses them if
+/// they were named.
 Status select_collectives(std::span<const Library> libraries, Options& options) {
   if (options.root >= options.nranks())
     return Status::invalid_argument("--root: the roots of {} ranks are 0 to {}, not {}",
@@ -187,10 +188,10 @@ Status select_collectives(std::span<const Library> libraries, Options& options) 
 
 Status check_memory(const Options& options) {
   Result<gpu::Machine*> machine = gpu::machine();
-  // What fails here fails again, and is told, where the machine is used.
+  // A failure here comes again, and is reported, where the machine is used.
   if (!machine.is_ok() || (*machine)->kind() != gpu::Kind::Virtual) return {};
   const HostMemory host = measure_host_memory();
-  // Those of other machines have others.
+  // Ranks of other machines have memory of their own.
   const auto nranks =
       static_cast<size_t>(options.is_placed() ? options.ranks_per_process() : options.nranks());
   const size_t each = Rank::bytes(options);

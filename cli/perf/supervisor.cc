@@ -80,7 +80,7 @@ Status Supervisor::follow() {
       kill_all();
     }
   }
-  TRY(receive());  // what they wrote last
+  TRY(receive());  // their last lines
   if (failed_at_) report_.failure(describe_failure());
   return {};
 }

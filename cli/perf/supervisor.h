@@ -1,5 +1,5 @@
-// Supervisor: follows the processes of a run to their end, prints the one table from what they
-// report, and ends the rest when one fails, within a few seconds. Each child has a pipe on which it
+// Supervisor: follows the processes of a run to their end, prints one table from their reports, and
+// ends the rest when one fails, within a few seconds. Each child has a pipe on which it
 // reports (pipe_sink.h); who starts them, and where, is the caller's business.
 //
 // Thread safety: none; one thread.
@@ -20,7 +20,7 @@
 namespace niccolite::perf {
 
 struct Child {
-  std::string name;  // for what it reports: "process 3 (rank 3)", "host b"
+  std::string name;  // in its reports: "process 3 (rank 3)", "host b"
   std::string who;   // for its end: with what identifies the process, too
   pid_t pid = -1;
   Fd reports;

@@ -109,8 +109,8 @@ Status Team::barrier() {
   std::atomic<uint64_t>& released = page().released;
   const auto threads = static_cast<uint64_t>(threads_);
   // [arrive] releases this thread's records. All arrivals are read-modify-writes of one counter,
-  // hence one release sequence: whoever acquires the last has acquired them all, whichever process
-  // they came from.
+  // hence one release sequence: a thread that acquires the last has acquired the arrivals of all
+  // processes.
   const uint64_t mine = arrivals.fetch_add(1, std::memory_order_acq_rel) + 1;
   const uint64_t last = (mine + threads - 1) / threads * threads;  // of this barrier
   if (mine == last) {

@@ -36,7 +36,7 @@ struct RankRecord {
   double allocation_microseconds = 0;  // of a call's fresh buffers (--buffers new)
   uint64_t wrong = 0;
   uint64_t digest = 0;
-  // What each library has taken of the device's memory so far (--memory).
+  // Device memory that each library has taken so far (--memory).
   int64_t device_bytes_after_init[2] = {};
   int64_t device_bytes[2] = {};
 };
@@ -48,12 +48,12 @@ class Team {
   /// The team behind `fd`, made by the supervisor's create() with equal arguments.
   static Result<Team> attach(Fd fd, int threads, int nranks);
 
-  /// A team over the processes of `bridge`, of which this one has `threads` callers of barrier()
+  /// Returns a team over the processes of `bridge`. This process has `threads` callers of barrier()
   /// and drives `ranks` ranks. Collective. Ranks are numbered in the order of the processes.
   static Result<Team> span(std::unique_ptr<Bridge> bridge, int threads, int ranks);
 
   int fd() const { return fd_.get(); }
-  /// Of this process, in a team over a bridge; else 0.
+  /// Returns the first rank of this process in a team over a bridge, else 0.
   int first_rank() const { return first_rank_of_.empty() ? 0 : first_rank_of_[process()]; }
   int nranks() const { return nranks_; }
 
@@ -64,7 +64,8 @@ class Team {
   /// Grows with every arrival at a barrier: who sees it stand still sees no progress.
   uint64_t progress() const;
 
-  /// Of communicator `number` of all, of all libraries; less than kMostIds.
+  /// Returns the id of a communicator. `number` counts over all libraries and is less than
+  /// kMostIds.
   static constexpr size_t kMostIds = 16;
   ncclUniqueId& id(size_t number);
   std::span<RankRecord> records();
@@ -75,9 +76,9 @@ class Team {
       : fd_(std::move(fd)), mapping_(std::move(mapping)), threads_(threads), nranks_(nranks) {}
   static size_t bytes_for(int nranks);
   size_t process() const { return static_cast<size_t>(bridge_->process()); }
-  /// By the last thread of this process at a barrier, while the others wait.
+  /// Called by the last thread of this process at a barrier, while the others wait.
   Status cross();
-  /// What the process has written, and what the others get of it.
+  /// Returns the part of the page that the process writes and the others get.
   std::span<std::byte> written_by(size_t process);
   Page& page() const { return *static_cast<Page*>(mapping_.data()); }
 

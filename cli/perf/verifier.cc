@@ -43,7 +43,7 @@ std::vector<size_t> Verifier::offsets(const Call& call) const {
   return offsets;
 }
 
-// Poison before and behind what is to come, too.
+// Writes poison before and behind the results, too.
 Status Verifier::fill(const Call& call, const Pattern& pattern, size_t shift) {
   gpu::Machine& machine = worker_.machine();
   for (const Rank& rank : worker_.ranks()) {

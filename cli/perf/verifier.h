@@ -21,7 +21,7 @@ class Verifier {
   Status digest(const Call& call, const Pattern& pattern);
 
  private:
-  /// Graphs of what is verified if the options say so, else none.
+  /// Returns graphs of the verified operations if the options want graphs, else none.
   Result<std::vector<gpu::Graph>> capture(const Call& call);
   /// Where in the buffers the operations of the group are, of all communicators.
   std::vector<size_t> offsets(const Call& call) const;

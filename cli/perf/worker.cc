@@ -16,7 +16,7 @@ class Worker::MemoryMeter {
     return meter;
   }
 
-  /// Adds what has gone since start() to the ranks' records.
+  /// Adds the memory that was taken since start() to the ranks' records.
   Status stop(int library) {
     if (!worker_.options_.memory) return {};
     const std::vector<int64_t> now = TRY(free_now());
@@ -250,7 +250,7 @@ Status Worker::launch_group(const Call& call, size_t operations, size_t& place, 
   const Places places = this->places(call);
   const bool is_group = options_.aggregated > 1;
   TRY(fork());
-  // First, as what a program computes is queued ahead of what it tells others.
+  // The product comes first, as programs queue computation ahead of communication.
   if (multiplies()) TRY(multiply());
   if (parts_ == Parts::Product) return join();
   if (is_group) TRY(nccl.check(nccl.group_start(), "ncclGroupStart"));

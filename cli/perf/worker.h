@@ -1,6 +1,6 @@
-// Worker: the ranks that one thread drives, and what it does with them: communicators, calls,
-// timing. Times go into the team's records; who reads them does so between two barriers. Thread
-// safety: a Worker and its ranks belong to one thread.
+// Worker: the ranks that one thread drives, with their communicators, calls and times. Times go
+// into the team's records; who reads them does so between two barriers. Thread safety: a Worker and
+// its ranks belong to one thread.
 #pragma once
 
 #include <functional>
@@ -44,7 +44,7 @@ class Worker {
 
   /// Runs `call` as often as the options say, without timing it.
   Status warm_up(const Call& call);
-  /// What is timed: the product of --beside is the other part.
+  /// The timed parts. --beside asks for the product.
   enum class Parts : uint8_t { Collective, Product, Both };
   /// Warms up, runs `call` as the options say and writes the time into the ranks' records. All
   /// workers take part.
@@ -120,7 +120,7 @@ class Worker {
   std::span<const Library> libraries_;
   Team& team_;
   std::span<Rank> ranks_;
-  Parts parts_ = Parts::Collective;  // of what is launched now
+  Parts parts_ = Parts::Collective;  // that are launched now
   double allocation_us_ = 0;         // of fresh buffers, since time() began to measure
 };
 

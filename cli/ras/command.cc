@@ -120,8 +120,8 @@ Result<Fd> connect_to_one_that_answers(const Options& options) {
 
 enum class Answer { Whole, Broken, Missing };
 
-/// Sends commands, behind the time-out of the options, and hands on what is said to them until the
-/// other side closes; Missing when it says nothing for too long.
+/// Sends commands, behind the time-out of the options, and hands on the answers until the other
+/// side closes. Missing if it says nothing for too long.
 Answer talk(const Fd& connection, const Options& options, const std::string& commands,
             const std::function<void(std::string_view)>& out) {
   std::string words;
@@ -149,8 +149,8 @@ void print(std::string_view text) {
   std::fflush(stdout);
 }
 
-/// What comes: first the answers to SET FORMAT and MONITOR, of which only errors are for
-/// people.
+/// Prints the answer. The replies to SET FORMAT and MONITOR come first; only errors among them are
+/// printed.
 class Report {
  public:
   explicit Report(size_t answers) : answers_(answers) {}
@@ -170,7 +170,7 @@ class Report {
   std::string line_;
 };
 
-/// `address`: of NCCL_RAS_ADDR, host:port or [IPv6]:port; what is none changes nothing.
+/// Takes the value of NCCL_RAS_ADDR, host:port or [IPv6]:port. Other text changes nothing.
 void use_address(std::string_view address, Options& options) {
   const size_t colon = address.rfind(':');
   if (colon == std::string_view::npos || colon == 0) return;

@@ -10,7 +10,7 @@ class App;
 
 namespace niccolite::ras_command {
 
-/// What the flags say; must live as long as the app parses.
+/// The values of the flags; must live as long as the app parses.
 struct Options {
   std::string host = "localhost";
   int port = 28028;

@@ -156,7 +156,7 @@ std::string describe_instructions(const Schedule& schedule) {
   return fmt::format("{} instruction{} per rank", range, *most == 1 ? "" : "s");
 }
 
-/// What goes between machines, and inside them.
+/// Prints the traffic between machines and inside them.
 void print_traffic(const Schedule& schedule, const std::vector<int>& machines) {
   const schedule::Load load = load_of(schedule, machines);
   fmt::print(

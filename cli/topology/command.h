@@ -9,7 +9,7 @@ class App;
 
 namespace niccolite::topology_command {
 
-/// What the flags say; must live as long as the app parses.
+/// The values of the flags; must live as long as the app parses.
 struct Options {
   std::string from;  // a topology file; empty: this machine
   std::string svg;   // files to write; "-": standard output

@@ -43,7 +43,7 @@ using Candidate = std::function<bool(const Point&)>;
 std::vector<CheckedPoint> check(const Measurements& measurements, const Predictor& predict,
                                 const Candidate& is_candidate);
 
-/// The same of what the library did by itself.
+/// The check of a choice that the library made by itself.
 struct CheckedOwn {
   OwnTime own;
   double best = 0;  // microseconds of the fastest variant, or its own

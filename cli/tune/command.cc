@@ -39,7 +39,7 @@ using planner::CostLine;
 // Larger than what decides; 2 GiB of every collective on GPUs take a minute more.
 constexpr const char* kMostOnCuda = "1G";
 constexpr const char* kMostOnVirtual = "4M";
-// Of sockets: algorithms differ most at sizes that take milliseconds, and ranks share the cores.
+// Algorithms on sockets differ most at sizes that take milliseconds, and ranks share the cores.
 constexpr const char* kMostOnVirtualBySockets = "64M";
 constexpr int kRanksOnVirtualBySockets = 2;
 
@@ -144,8 +144,7 @@ Result<std::vector<Job>> jobs_of(const Options& options, Measurements& measureme
   return jobs;
 }
 
-/// What is the matter with constants that were fitted to these measurements; empty where nothing
-/// is.
+/// Returns the reason why constants fitted to these measurements are poor. Empty if they are good.
 std::string complaint_about(const Measurements& measurements,
                             std::span<const CheckedPoint> points) {
   const Summary summary = summarise(points);
@@ -184,7 +183,7 @@ int check_known(const Options& options, const Measurements& measurements,
   return summary.right < summary.points ? kExitWrong : kExitFine;
 }
 
-/// Fits constants, and writes those that are good.
+/// Fits constants, and writes them if they are good.
 int make_constants(const Options& options, const Measurements& measurements) {
   const planner::Tuning& known = tuning_in_force(measurements);
   const Candidate is_candidate = within_slots(measurements, known);
@@ -209,7 +208,7 @@ int make_constants(const Options& options, const Measurements& measurements) {
   return status.is_ok() ? kExitFine : fail(status, kExitFailed);
 }
 
-/// Of a file that the library takes: what it is for.
+/// Prints the purpose of a file that the library takes.
 int describe(const planner::Tuning& tuning, bool wants_json) {
   size_t missing = 0;
   for (const Algorithm& algorithm : algorithms::all())

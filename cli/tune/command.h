@@ -13,7 +13,7 @@ class App;
 
 namespace niccolite::tune {
 
-/// What the flags say; must live as long as the app parses.
+/// The values of the flags; must live as long as the app parses.
 struct Options {
   std::string ranks;  // empty: every GPU
   std::string collectives = "all";

@@ -67,7 +67,8 @@ class VariantModel {
   const std::span<const Sample> samples_;
 };
 
-/// Where searches begin: what is known, and guesses from the fastest and from the busiest sample.
+/// Returns where searches begin: the known constants, and guesses from the fastest and from the
+/// busiest sample.
 std::vector<Cost> starts_of(const Cost& known, std::span<const Sample> samples) {
   double least = samples[0].point.microseconds, rate = 0.1, channel_rate = 0.1;
   for (const Sample& sample : samples) {

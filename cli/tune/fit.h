@@ -14,7 +14,7 @@ struct Sample {
 };
 
 /// All points. They weigh the more, the nearer their variants are to the fastest of the same work:
-/// a model need not be right about what nobody would choose.
+/// a model need not be right about variants that nobody would choose.
 std::vector<Sample> weighed(const Measurements& measurements);
 
 /// The constants with the least weighted squares of log(predicted / measured), with outliers of

@@ -21,7 +21,7 @@ using planner::Properties;
 /// Fewer points of a protocol than these say too little of so many properties.
 constexpr size_t kFewestSamples = 100;
 
-/// How much weighs that a property is e times what is known, in squares of log(predicted /
+/// The penalty for a property that is e times its known value, in squares of log(predicted /
 /// measured). Of virtual GPUs between machines two ranks are measured, mostly, and nearly all
 /// properties are costs of a message: with little pull the fit makes some of them nothing and
 /// others a hundred times as much, which suits two ranks and no other number.
@@ -29,7 +29,7 @@ constexpr double kPrior = 1e-4;
 constexpr double kPriorOfVirtualNetworks = 1;
 constexpr double kNearly = 1.1;
 
-/// What measurements must have to say something of a property.
+/// The kind of measurements that says something of a property.
 enum class Of : uint8_t {
   AnyMachine,
   OwnCores,

@@ -122,7 +122,7 @@ std::map<std::string, std::string> Job::environment() const {
       {"NCCL_NVLS_ENABLE", "0"},
       {"NICCOLITE_PULL_BLOCK", ""},
       {"NICCOLITE_CHUNK_PARTS", is_free ? "" : std::to_string(parts)}};
-  // A job is a run by itself, and not a process of the one that a launcher may have started here.
+  // A job is a run by itself, and no process of a launcher's run.
   for (const std::string& name : perf::launcher_variables()) result[name] = "";
   if (path == DataPath::HostMemory) result["NCCL_P2P_DISABLE"] = "1";
   if (path == DataPath::Network) result["NCCL_P2P_DISABLE"] = result["NCCL_SHM_DISABLE"] = "1";

@@ -1,6 +1,6 @@
-// What to run to see every variant. A job is one run of `niccolite perf`, in which each of several
-// collectives is carried out by one algorithm, all over one protocol with one number of channels:
-// starting a process on GPUs takes longer than most of what it measures.
+// The runs that measure every variant. A job is one run of `niccolite perf` with one algorithm for
+// each of several collectives, one protocol and one number of channels: starting a process on GPUs
+// takes longer than most measurements.
 #pragma once
 
 #include <map>
@@ -34,7 +34,7 @@ struct Job {
   DataPath path = DataPath::Best;
   bool is_free = false;  // forces nothing: what the library chooses by itself
 
-  /// The variables that leave the library no other choice; those that are empty are to be unset.
+  /// The variables that leave the library no other choice; empty variables have to be unset.
   std::map<std::string, std::string> environment() const;
   /// Arguments of `niccolite`, from "perf" on.
   std::vector<std::string> arguments(const std::string& json_path) const;

@@ -1,5 +1,5 @@
 // Least squares by Levenberg's and Marquardt's method, over the logarithms of the unknowns (of
-// parts: over their odds), with outliers counting less, and a slight pull towards what was known.
+// parts: over their odds), with outliers counting less, and a slight pull towards known values.
 #pragma once
 
 #include <algorithm>
@@ -32,7 +32,7 @@ struct Solution {
 
 struct Pull {
   double outlier = 0.1;  // residuals beyond this count linearly
-  double prior = 1e-5;   // pull towards what is known
+  double prior = 1e-5;   // pull towards known values
 };
 
 /// `Model` has `make(values)`, what residuals are computed from, and `residual(made, i)` and

@@ -75,7 +75,7 @@ std::vector<std::string> environment_with(const std::map<std::string, std::strin
   return result;
 }
 
-/// What the end of a process says, with what it wrote to `log`.
+/// Translates the end of a process, with its last words in `log`.
 Status outcome_of(int state, const std::string& log) {
   if (WIFEXITED(state) && WEXITSTATUS(state) == grammar::kExitFine) return {};
   const bool is_usage = WIFEXITED(state) && WEXITSTATUS(state) == grammar::kExitUsage;
@@ -89,7 +89,7 @@ Status outcome_of(int state, const std::string& log) {
   return Status::internal("{}", text.empty() ? "failed without a word" : text);
 }
 
-/// Runs `arguments` to their end. What it says about errors goes to the file `log`.
+/// Runs `arguments` to their end, with standard error in the file `log`.
 Status run_process(std::vector<std::string> arguments, std::vector<std::string> environment,
                    const std::string& log) {
   const Fd output(open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));

@@ -1,5 +1,5 @@
-// Fits anew where what was fitted chooses wrong: a model that is as near as it can be to all times
-// may still take the second best of two variants that are near each other.
+// Fits a model again where it chooses wrong: a model that is as near as possible to all times may
+// still take the second best of two variants that are near each other.
 #pragma once
 
 #include <map>
@@ -13,15 +13,16 @@
 
 namespace niccolite::tune {
 
-/// Samples by what is fitted together: the constants of a variant, or the properties of a protocol.
+/// Samples by the part of the model that they fit: the constants of a variant, or the properties of
+/// a protocol.
 template <typename Key>
 using SamplesByKey = std::map<Key, std::vector<Sample>>;
 
 /// `refit(model, key, samples)` fits the part `key` of `model`; first of all keys, and after each
-/// pass of those whose points led to a wrong choice: the times of what was chosen and of what was
-/// fastest weigh twice as much then. Of all passes the model with the most right choices, the first
-/// of equals. `key_of(point)` is where a point's samples are; `predict(model)` is a Predictor that
-/// is used while `model` stays as it is.
+/// pass of the keys whose points led to a wrong choice. The times of the chosen and of the fastest
+/// variant then weigh twice as much. Returns the model with the most right choices of all passes,
+/// the first of equals. `key_of(point)` is where a point's samples are; `predict(model)` is a
+/// Predictor that is used while `model` stays as it is.
 template <typename Key, typename Model, typename KeyOf, typename Refit, typename Predict>
 Model fit_in_passes(const Measurements& measurements, const Candidate& is_candidate,
                     SamplesByKey<Key> samples, Model model, const KeyOf& key_of, const Refit& refit,

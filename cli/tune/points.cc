@@ -14,7 +14,7 @@ using executor::Protocol;
 using nlohmann::json;
 
 constexpr const char* kSchema = "niccolite-tune-1";
-/// Fields of a file, of which one at most is true.
+/// Fields of a file. At most one is true.
 constexpr std::pair<const char*, DataPath> kPaths[] = {{"slots", DataPath::Slots},
                                                        {"sockets", DataPath::Network},
                                                        {"host_memory", DataPath::HostMemory}};

@@ -1,5 +1,4 @@
-// What `niccolite tune` measures: one time for each variant and size, and the file they are kept
-// in.
+// The measurements of `niccolite tune`: one time for each variant and size, and their file.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -34,7 +33,7 @@ struct Point {
   friend bool operator==(const Point&, const Point&) = default;
 };
 
-/// What the library did when nothing was forced.
+/// The time of the library's own choice, when nothing was forced.
 struct OwnTime {
   Workload work;
   double microseconds = 0;
@@ -51,14 +50,14 @@ struct Measurements {
   std::vector<std::string> failures;  // what could not be measured, and why
 
   bool is_empty() const { return points.empty() && own.empty(); }
-  /// Of all that was measured: of two ranks and of more, that of more.
+  /// The class of the measured machine: of more than two ranks if there are such measurements.
   planner::MachineClass machine_class() const;
 };
 
-/// Gives `settings` what those of a communicator have whose data go by `path`.
+/// Gives `settings` the values of a communicator whose data go by `path`.
 void set_path(planner::Settings& settings, DataPath path);
 
-/// Of a communicator of so many ranks of the measured machine.
+/// Returns the settings of a communicator with so many ranks of the measured machine.
 planner::Settings settings_of(const Measurements& measurements, int nranks);
 
 /// "all_to_all" as the schedule module has it. Null pointers never.
@@ -67,7 +66,8 @@ Result<Collective> collective_named(const std::string& name);
 /// The document of -J, `niccolite-tune-1`.
 nlohmann::json to_json(const Measurements& measurements);
 
-/// Adds what the file holds. InvalidUsage: of another class of machine than what is there already.
+/// Adds the measurements of a file. InvalidUsage if they are of another class of machine than the
+/// present ones.
 Status read(const std::string& path, Measurements& measurements);
 
 }  // namespace niccolite::tune

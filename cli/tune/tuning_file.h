@@ -21,7 +21,7 @@ planner::Tuning tuning_from(const Measurements& measurements, const planner::Tun
 /// The file at `path`. Errors: InvalidUsage with line and field.
 Result<planner::Tuning> read_tuning(const std::string& path);
 
-/// What holds for the measured machines: of this build, or of NICCOLITE_TUNING.
+/// Returns the tuning for the measured machines, of this build or of NICCOLITE_TUNING.
 const planner::Tuning& tuning_in_force(const Measurements& measurements);
 
 /// Variants whose channels and whose chunk the slots of a tuning have, for the ranks of the point.

@@ -27,7 +27,7 @@ __attribute__((visibility("default"))) unsigned int la_objopen(link_map* object,
       report == nullptr)
     return 0;
   const int fd = open(report, O_WRONLY | O_NONBLOCK | O_CLOEXEC);
-  if (fd < 0) return 0;  // `niccolite which` has what it wants
+  if (fd < 0) return 0;  // `niccolite which` has its answer
   char line[4096];
   const size_t length = std::strlen(path);
   if (length + 1 > sizeof line) return 0;

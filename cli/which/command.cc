@@ -113,7 +113,7 @@ Result<std::string> find_spy() {
   return Status::system_error("no ../lib/libniccolite_which.so beside {}", folder.string());
 }
 
-/// The program in a process group of its own, all of which is killed in the end.
+/// The program in a process group of its own. The whole group is killed in the end.
 class Program {
  public:
   /// `is_silent`: its standard output goes to standard error.
@@ -158,7 +158,7 @@ class Program {
     waitpid(pid_, nullptr, 0);
   }
 
-  /// How it ended, if it has. It is not reaped: its number stays that of its group.
+  /// How it ended, if it has. It is not reaped: its number stays the number of its group.
   std::optional<std::string> ending() const {
     siginfo_t info{};
     if (waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||

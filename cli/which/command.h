@@ -10,7 +10,7 @@ class App;
 
 namespace niccolite::which {
 
-/// What the flags say; must live as long as the app parses.
+/// The values of the flags; must live as long as the app parses.
 struct Options {
   double wait_seconds = 60;
   bool wants_json = false;

@@ -1,4 +1,4 @@
-// What `niccolite which` and its spy in the other program (audit.cc) agree on.
+// The agreement between `niccolite which` and its spy in the other program (audit.cc).
 #pragma once
 
 namespace niccolite::which {
