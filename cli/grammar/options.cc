@@ -60,7 +60,7 @@ std::vector<std::string> spell_options(const CLI::App& app, std::vector<std::str
     const std::string name = word.substr(0, word.find('='));
     for (const std::string& known : long_options_of(*current))
       if (name != known && letters_of(name) == letters_of(known))
-        word = known + word.substr(name.size());
+        word.replace(0, name.size(), known);
   }
   return words;
 }
