@@ -6,6 +6,7 @@
 #   lib/cmake/Niccolite     find_package(Niccolite): Niccolite::nccl, Niccolite::vcuda
 #   lib/pkgconfig           nccl.pc, vcuda.pc
 #   bin/niccolite
+#   share/man, share/bash-completion, share/zsh, share/fish   its manual pages and completions
 include(CMakePackageConfigHelpers)
 
 set(vcuda_libdir ${CMAKE_INSTALL_LIBDIR}/vcuda)
@@ -35,4 +36,18 @@ foreach(package nccl vcuda)
   configure_file(cmake/${package}.pc.in ${PROJECT_BINARY_DIR}/${package}.pc @ONLY)
   install(FILES ${PROJECT_BINARY_DIR}/${package}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 endforeach()
-install(FILES LICENSE NOTICE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+# Manual pages and completions, made by running the command.
+set(help ${PROJECT_BINARY_DIR}/help)
+add_custom_command(OUTPUT ${help}/man/man1/niccolite.1
+  COMMAND ${PROJECT_SOURCE_DIR}/scripts/help-files $<TARGET_FILE:niccolite_cli> ${help}
+  DEPENDS niccolite_cli scripts/help-files
+  COMMENT "Writing the manual pages and completions of the command" VERBATIM)
+add_custom_target(niccolite_help ALL DEPENDS ${help}/man/man1/niccolite.1)
+install(DIRECTORY ${help}/man/ DESTINATION ${CMAKE_INSTALL_MANDIR})
+foreach(shell_folder bash:bash-completion/completions zsh:zsh/site-functions fish:fish/vendor_completions.d)
+  string(REPLACE ":" ";" pair ${shell_folder})
+  list(GET pair 0 shell)
+  list(GET pair 1 folder)
+  install(DIRECTORY ${help}/completions/${shell}/ DESTINATION ${CMAKE_INSTALL_DATADIR}/${folder})
+endforeach()
+install(FILES LICENSE NOTICE THIRD-PARTY-LICENSES DESTINATION ${CMAKE_INSTALL_DOCDIR})
