@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include "gpu/machine.h"
 #include "registry/registrations.h"
 
 namespace niccolite::registry {

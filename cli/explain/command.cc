@@ -18,6 +18,7 @@
 #include "cli/grammar/numbers.h"
 #include "cli/grammar/options.h"
 #include "cli/perf/element.h"
+#include "gpu/machine.h"
 #include "planner/explain.h"
 #include "planner/variables.h"
 #include "topology/rings.h"

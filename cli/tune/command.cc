@@ -26,6 +26,7 @@
 #include "cli/tune/fit_properties.h"
 #include "cli/tune/measure.h"
 #include "cli/tune/tuning_file.h"
+#include "gpu/machine.h"
 
 namespace niccolite::tune {
 namespace {

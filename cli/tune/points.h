@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "gpu/machine.h"
+#include "gpu/devices.h"
 #include "planner/prices/model.h"
 
 namespace niccolite::tune {

@@ -6,6 +6,7 @@
 #include "api/call_configuration.h"
 #include "base/log.h"
 #include "calls/overlaps.h"
+#include "gpu/machine.h"
 
 namespace niccolite::api {
 namespace {
@@ -42,8 +43,8 @@ Status check_size(const char* function, const Request& request, int nranks) {
 /// Virtual GPUs look a pointer up in a table. This costs nothing compared with the call, and a
 /// wrong pointer would end the process with a signal. On CUDA devices the check asks the driver, so
 /// it is off unless the user turns it on.
-bool checks_pointers(const gpu::Machine& machine) {
-  return calls::asked_buffer_checks().value_or(machine.kind() == gpu::Kind::Virtual);
+bool checks_pointers(const gpu::Devices& devices) {
+  return calls::asked_buffer_checks().value_or(devices.kind() == gpu::Kind::Virtual);
 }
 
 /// A buffer that this rank's part of the call uses as a whole.

@@ -10,6 +10,7 @@
 #include "base/forks.h"
 #include "bootstrap/root.h"
 #include "comm/live_communicators.h"
+#include "gpu/machine.h"
 #include "ras/service.h"
 
 namespace niccolite::api {

@@ -8,6 +8,7 @@
 #include "api/making.h"
 #include "comm/invitation.h"
 #include "comm/live_communicators.h"
+#include "gpu/machine.h"
 
 namespace niccolite::api {
 namespace {

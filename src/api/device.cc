@@ -7,6 +7,7 @@
 #include "api/arguments.h"
 #include "api/call.h"
 #pragma GCC visibility push(default)
+#include "gpu/machine.h"
 #include "nccl_device.h"
 #pragma GCC visibility pop
 

@@ -3,6 +3,7 @@
 #include "api/call.h"
 #include "base/forks.h"
 #include "base/parameters.h"
+#include "gpu/machine.h"
 #include "registry/user_memory.h"
 
 namespace niccolite::api {

@@ -64,7 +64,7 @@ class CallLog {
   /// a graph.
   void add(std::span<const Call> calls, bool is_captured, Joined joined = Joined::Perhaps)
       EXCLUDES(mutex_);
-  /// Tells the log of the next launch: a live one on this stream (gpu::Machine::stream_id), or a
+  /// Tells the log of the next launch: a live one on this stream (gpu::Streams::stream_id), or a
   /// captured one. Returns the launch's number. By one thread at a time.
   uint64_t before_launch_on(std::optional<uint64_t> stream);
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "gpu/machine.h"
+#include "gpu/streams.h"
 #include "planner/request.h"
 
 namespace niccolite::calls {

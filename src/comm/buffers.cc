@@ -9,8 +9,8 @@
 
 namespace niccolite::comm {
 
-Buffers::Buffers(gpu::Machine& machine, const Lifetime& lifetime)
-    : lifetime_(lifetime), registrations_(machine) {}
+Buffers::Buffers(gpu::Allocations& allocations, const Lifetime& lifetime)
+    : lifetime_(lifetime), registrations_(allocations) {}
 
 Buffers::~Buffers() = default;
 

@@ -34,7 +34,7 @@ struct MemoryUse {
 class Buffers {
  public:
   /// `lifetime` outlives this object, and has the error of calls after the end.
-  Buffers(gpu::Machine& machine, const Lifetime& lifetime);
+  Buffers(gpu::Allocations& allocations, const Lifetime& lifetime);
   ~Buffers();
 
   /// See Registrations; also while a stream is capturing. They end with the communicator.

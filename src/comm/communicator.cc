@@ -7,6 +7,7 @@
 #include "diagnosis/stragglers.h"
 #include "diagnosis/watch.h"
 #include "diagnosis/watchdog.h"
+#include "gpu/machine.h"
 #include "operations/launch_order.h"
 #include "operations/message_agreement.h"
 #include "operations/one_sided.h"

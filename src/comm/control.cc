@@ -25,12 +25,12 @@ class Pages {
   }
 
   /// Zeros; aligned to 64 bytes.
-  Result<void*> take(gpu::Machine& machine, size_t bytes) {
+  Result<void*> take(gpu::Allocations& allocations, size_t bytes) {
     const size_t size = (bytes + kAlignment - 1) / kAlignment * kAlignment;
     std::lock_guard lock(mutex_);
-    std::vector<std::byte*>& unused = unused_[{&machine, size}];
+    std::vector<std::byte*>& unused = unused_[{&allocations, size}];
     if (unused.empty()) {
-      gpu::Memory page = TRY(machine.allocate_host(std::max(size, kPageBytes)));
+      gpu::Memory page = TRY(allocations.allocate_host(std::max(size, kPageBytes)));
       auto* const base = static_cast<std::byte*>(page.data());
       for (size_t at = 0; at + size <= std::max(size, kPageBytes); at += size)
         unused.push_back(base + at);
@@ -41,25 +41,26 @@ class Pages {
     std::memset(block, 0, bytes);
     return block;
   }
-  void give_back(gpu::Machine& machine, void* block, size_t bytes) {
+  void give_back(gpu::Allocations& allocations, void* block, size_t bytes) {
     const size_t size = (bytes + kAlignment - 1) / kAlignment * kAlignment;
     std::lock_guard lock(mutex_);
-    unused_[{&machine, size}].push_back(static_cast<std::byte*>(block));
+    unused_[{&allocations, size}].push_back(static_cast<std::byte*>(block));
   }
 
  private:
   static constexpr size_t kAlignment = 64;
   std::mutex mutex_;
   std::vector<gpu::Memory> pages_ GUARDED_BY(mutex_);
-  std::map<std::pair<gpu::Machine*, size_t>, std::vector<std::byte*>> unused_ GUARDED_BY(mutex_);
+  std::map<std::pair<gpu::Allocations*, size_t>, std::vector<std::byte*>> unused_
+      GUARDED_BY(mutex_);
 };
 
 }  // namespace
 
-Status Control::allocate(gpu::Machine& machine) {
-  void* const block = TRY(Pages::instance().take(machine, sizeof(ControlWords)));
+Status Control::allocate(gpu::Allocations& allocations) {
+  void* const block = TRY(Pages::instance().take(allocations, sizeof(ControlWords)));
   std::lock_guard lock(mutex_);
-  machine_ = &machine;
+  allocations_ = &allocations;
   words_ = new (block) ControlWords{};
   return {};
 }
@@ -67,7 +68,7 @@ Status Control::allocate(gpu::Machine& machine) {
 Result<observe::KernelMarks> Control::allocate_marks(uint32_t columns) {
   std::lock_guard lock(mutex_);
   void* const block =
-      TRY(Pages::instance().take(*machine_, observe::KernelMarks::bytes_for(columns)));
+      TRY(Pages::instance().take(*allocations_, observe::KernelMarks::bytes_for(columns)));
   marks_ = observe::KernelMarks(block, columns);
   return marks_;
 }
@@ -75,9 +76,9 @@ Result<observe::KernelMarks> Control::allocate_marks(uint32_t columns) {
 void Control::release() {
   std::lock_guard lock(mutex_);
   if (words_ == nullptr) return;
-  Pages::instance().give_back(*machine_, std::exchange(words_, nullptr), sizeof(ControlWords));
+  Pages::instance().give_back(*allocations_, std::exchange(words_, nullptr), sizeof(ControlWords));
   if (!marks_) return;
-  Pages::instance().give_back(*machine_, marks_.newest(),
+  Pages::instance().give_back(*allocations_, marks_.newest(),
                               observe::KernelMarks::bytes_for(marks_.columns()));
   marks_ = {};
 }

@@ -11,7 +11,7 @@
 #include "base/status.h"
 #include "base/thread_annotations.h"
 #include "executor/launch.h"
-#include "gpu/machine.h"
+#include "gpu/memory.h"
 
 namespace niccolite::comm {
 
@@ -22,7 +22,7 @@ class Control {
   /// No kernel looks at the words any more.
   ~Control() { release(); }
 
-  Status allocate(gpu::Machine& machine);
+  Status allocate(gpu::Allocations& allocations);
   /// Once, behind allocate(): with a span for so many CTAs. The memory stays until release().
   Result<observe::KernelMarks> allocate_marks(uint32_t columns);
   void release();
@@ -33,7 +33,7 @@ class Control {
 
  private:
   mutable std::mutex mutex_;
-  gpu::Machine* machine_ GUARDED_BY(mutex_) = nullptr;
+  gpu::Allocations* allocations_ GUARDED_BY(mutex_) = nullptr;
   executor::ControlWords* words_ GUARDED_BY(mutex_) = nullptr;
   observe::KernelMarks marks_ GUARDED_BY(mutex_);
 };

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/parameters.h"
 #include "comm/communicator.h"
+#include "gpu/machine.h"
 
 namespace niccolite::comm {
 namespace {

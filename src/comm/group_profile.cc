@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "gpu/machine.h"
 #include "observe/profiler_abi.h"
 
 namespace niccolite::comm {

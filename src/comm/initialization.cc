@@ -15,6 +15,7 @@
 #include "diagnosis/stragglers.h"
 #include "diagnosis/watch.h"
 #include "diagnosis/watchdog.h"
+#include "gpu/machine.h"
 #include "observe/network_events.h"
 #include "operations/launch_order.h"
 #include "operations/launcher.h"
@@ -210,7 +211,7 @@ Status Communicator::find_machine_graph(std::span<const RankInfo> ranks, const D
       nranks() > 2 && !ways_.torn_link().empty() && machine_.kind() == gpu::Kind::Cuda;
   if (!is_asked_for && !has_other_links && !membership_.spans_machines()) return {};
   membership_.set_graph(
-      TRY(make_machine_graph({.machine = machine_,
+      TRY(make_machine_graph({.devices = machine_,
                               .device = device(),
                               .rank = rank(),
                               .host = ranks.empty() ? "" : ranks[static_cast<size_t>(rank())].host,
@@ -287,7 +288,7 @@ void Communicator::share_buffers(bool of_captured) {
     agree_on_plans(/*reached=*/true);
   if (!maps_any || nranks() > kMostSharing) return;
   auto imports = std::make_shared<registry::BufferImports>(
-      machine_, device(), [this](int peer, const registry::MapAnswer& answer) {
+      machine_, machine_, device(), [this](int peer, const registry::MapAnswer& answer) {
         peers_.tell(peer, Question::BufferMapped, answer.encode());
       });
   auto exports = std::make_shared<BufferExports>(

@@ -75,12 +75,12 @@ Result<PeerLinks> decode_links(std::span<const std::byte> bytes, int rank, int s
   return links;
 }
 
-int local_device(gpu::Machine& machine, const RankInfo& info) {
+int local_device(gpu::Devices& devices, const RankInfo& info) {
   const auto is_it = [&](int device) {
-    Result<gpu::DeviceInfo> known = machine.device_info(device);
+    Result<gpu::DeviceInfo> known = devices.device_info(device);
     return known.is_ok() && known.value().uuid == info.device_uuid;
   };
-  const int count = machine.device_count();
+  const int count = devices.device_count();
   if (info.device < count && is_it(info.device)) return info.device;  // where all see all
   for (int device = 0; device < count; ++device)
     if (is_it(device)) return device;
@@ -96,9 +96,9 @@ std::string describe_torn(std::span<const RankInfo> ranks, int a, int b) {
       low, ranks[static_cast<size_t>(low)].bus_id, high, ranks[static_cast<size_t>(high)].bus_id);
 }
 
-int nvml_device(gpu::Machine& machine, int device) {
-  if (machine.kind() == gpu::Kind::Virtual) return device;
-  const Result<gpu::DeviceInfo> info = machine.device_info(device);
+int nvml_device(gpu::Devices& devices, int device) {
+  if (devices.kind() == gpu::Kind::Virtual) return device;
+  const Result<gpu::DeviceInfo> info = devices.device_info(device);
   if (!info.is_ok()) return device;
   return topology::nvml_index(info.value().bus_id).value_or(device);
 }

@@ -13,11 +13,11 @@ namespace niccolite::comm {
 
 /// Of one rank, to all ranks of the communicator.
 struct Links {
-  std::vector<bool> opens_buffers;  // by peer: gpu::Machine::open_buffers(); not of the own rank
-  // By peer: gpu::Machine::shares_atomics(), as advertisements of memory in windows need; also the
+  std::vector<bool> opens_buffers;  // by peer: gpu::Peers::open_buffers(); not of the own rank
+  // By peer: gpu::Peers::shares_atomics(), as advertisements of memory in windows need; also the
   // own rank.
   std::vector<bool> shares_atomics;
-  int torn = -1;  // a peer to which lines are not kept whole (gpu::Machine::keeps_lines_whole())
+  int torn = -1;  // a peer to which lines are not kept whole (gpu::Peers::keeps_lines_whole())
   // By peer, as this rank's driver, variables and trials have it; of ranks on other machines Works.
   std::vector<transport::PeerAccess> access{};
   bool shares_host = true;  // not NCCL_SHM_DISABLE=1
@@ -42,10 +42,10 @@ Result<PeerLinks> decode_links(std::span<const std::byte> bytes, int rank, int s
 
 /// The number by which this process knows the device of `info`, or -1: another process's may not be
 /// visible here.
-int local_device(gpu::Machine& machine, const RankInfo& info);
+int local_device(gpu::Devices& devices, const RankInfo& info);
 
 /// The number by which NVML knows the device; its number in this process where there is no NVML.
-int nvml_device(gpu::Machine& machine, int device);
+int nvml_device(gpu::Devices& devices, int device);
 
 /// "the link between rank 1 (GPU 0000:1b:00.0) and rank 3 (...) is not known to be NVLink ...".
 std::string describe_torn(std::span<const RankInfo> ranks, int a, int b);

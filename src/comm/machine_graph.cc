@@ -41,10 +41,10 @@ Result<topology::Description> described_by(const std::string& file, const std::s
 }
 
 Result<topology::Description> describe(const GraphOptions& options) {
-  const gpu::DeviceInfo info = TRY(options.machine.device_info(options.device));
+  const gpu::DeviceInfo info = TRY(options.devices.device_info(options.device));
   const topology::RankGpu gpu{.rank = options.rank,
                               .device = options.device,
-                              .kind = options.machine.kind(),
+                              .kind = options.devices.kind(),
                               .bus_id = info.bus_id,
                               .compute_capability = info.compute_capability};
   const std::string& file = parameters::topo_file();

@@ -7,13 +7,13 @@
 #include <vector>
 
 #include "bootstrap/member.h"
-#include "gpu/machine.h"
+#include "gpu/devices.h"
 #include "topology/graph.h"
 
 namespace niccolite::comm {
 
 struct GraphOptions {
-  gpu::Machine& machine;
+  gpu::Devices& devices;
   int device = 0;
   int rank = 0;
   std::string host{};                   // RankInfo::host

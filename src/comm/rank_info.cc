@@ -80,14 +80,14 @@ bool asks_for_machine_graph() {
   return !parameters::topo_file().empty() || !parameters::topo_dump_file().empty();
 }
 
-Result<RankInfo> describe_this_rank(gpu::Machine& machine, int device, int rank,
+Result<RankInfo> describe_this_rank(gpu::Devices& devices, int device, int rank,
                                     const planner::Settings& settings,
                                     const planner::Limits& limits) {
-  const gpu::DeviceInfo gpu = TRY(machine.device_info(device));
+  const gpu::DeviceInfo gpu = TRY(devices.device_info(device));
   RankInfo info;
   info.version = kVersionCode;
   info.device = device;
-  info.machine = machine.kind();
+  info.machine = devices.kind();
   std::array<char, kMostHost + 1> name{};
   gethostname(name.data(), name.size() - 1);
   info.host_name = name.data();
@@ -99,7 +99,7 @@ Result<RankInfo> describe_this_rank(gpu::Machine& machine, int device, int rank,
   info.device_uuid = gpu.uuid;
   info.bus_id = gpu.bus_id.substr(0, kMostBusId);
   info.gpu = gpu.name.substr(0, kMostGpu);
-  info.places = machine.kind() == gpu::Kind::Virtual ? 0 : gpu.multiprocessors;
+  info.places = devices.kind() == gpu::Kind::Virtual ? 0 : gpu.multiprocessors;
   info.may_share_gpu = parameters::multi_rank_gpu() != 0;
   info.asks_for_graph = asks_for_machine_graph();
   info.fingerprint = planner::fingerprint();

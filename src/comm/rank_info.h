@@ -43,7 +43,7 @@ Result<planner::Settings> make_own_settings(gpu::Kind machine, int nranks,
                                             const planner::Limits& limits);
 
 /// `settings` and `limits` as this rank's environment and configuration have them.
-Result<RankInfo> describe_this_rank(gpu::Machine& machine, int device, int rank,
+Result<RankInfo> describe_this_rank(gpu::Devices& devices, int device, int rank,
                                     const planner::Settings& settings,
                                     const planner::Limits& limits);
 

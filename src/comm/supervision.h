@@ -14,7 +14,7 @@
 #include "base/thread_annotations.h"
 #include "comm/lifetime.h"
 #include "diagnosis/status_board.h"
-#include "gpu/machine.h"
+#include "gpu/devices.h"
 
 namespace niccolite::bootstrap {
 class Member;

@@ -6,6 +6,7 @@
 #include "base/parameters.h"
 #include "comm/machine_graph.h"
 #include "comm/p2p_level.h"
+#include "gpu/machine.h"
 #include "topology/detect.h"
 #include "transport/path_trial.h"
 

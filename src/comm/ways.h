@@ -15,6 +15,10 @@
 #include "operations/one_sided_call.h"
 #include "transport/reach.h"
 
+namespace niccolite::gpu {
+class Machine;
+}
+
 namespace niccolite::comm {
 
 class Ways {

@@ -16,10 +16,10 @@
 #pragma once
 
 #include <cstddef>
-#include <utility>
 
 #include "base/fd.h"
 #include "base/status.h"
+#include "gpu/owner.h"
 
 namespace niccolite::gpu {
 
@@ -27,53 +27,29 @@ class Multicast;
 
 /// This process's hold on a team; the team ends with the last one. Bindings that this process made
 /// end with it.
-class MulticastTeam {
+class MulticastTeam : public Owner<Multicast, MulticastTeam> {
  public:
   MulticastTeam() = default;
-  MulticastTeam(Multicast* owner, void* handle, size_t bytes)
-      : owner_(owner), handle_(handle), bytes_(bytes) {}
-  MulticastTeam(MulticastTeam&& other) noexcept { *this = std::move(other); }
-  MulticastTeam& operator=(MulticastTeam&& other) noexcept {
-    std::swap(owner_, other.owner_);
-    std::swap(handle_, other.handle_);
-    std::swap(bytes_, other.bytes_);
-    return *this;
-  }
-  ~MulticastTeam();
-
-  void* handle() const { return handle_; }
+  MulticastTeam(Multicast* from, void* handle, size_t bytes) : Owner(from, handle), bytes_(bytes) {}
+  static Status give_back(Multicast& from, void* handle);
   size_t bytes() const { return bytes_; }
-  bool valid() const { return handle_ != nullptr; }
 
  private:
-  Multicast* owner_ = nullptr;
-  void* handle_ = nullptr;
   size_t bytes_ = 0;
 };
 
 /// Addresses of a team's range, for kernels of one GPU. No kernel may use them when it ends.
-class MulticastMapping {
+class MulticastMapping : public Owner<Multicast, MulticastMapping> {
  public:
   MulticastMapping() = default;
-  MulticastMapping(Multicast* owner, void* handle, std::byte* data)
-      : owner_(owner), handle_(handle), data_(data) {}
-  MulticastMapping(MulticastMapping&& other) noexcept { *this = std::move(other); }
-  MulticastMapping& operator=(MulticastMapping&& other) noexcept {
-    std::swap(owner_, other.owner_);
-    std::swap(handle_, other.handle_);
-    std::swap(data_, other.data_);
-    return *this;
-  }
-  ~MulticastMapping();
-
+  MulticastMapping(Multicast* from, void* handle, std::byte* data)
+      : Owner(from, handle), data_(data) {}
+  static Status give_back(Multicast& from, void* handle);
   /// Where the range begins. The host never loads or stores there; kernels use multimem
   /// instructions alone.
   std::byte* data() const { return data_; }
-  bool valid() const { return handle_ != nullptr; }
 
  private:
-  Multicast* owner_ = nullptr;
-  void* handle_ = nullptr;
   std::byte* data_ = nullptr;
 };
 

@@ -1,4 +1,4 @@
-// The owners of machine.h and multicast.h give their objects back.
+// The owners give their objects back to the interface that they came from.
 #include <utility>
 
 #include "base/log.h"
@@ -6,51 +6,31 @@
 #include "gpu/multicast.h"
 
 namespace niccolite::gpu {
-namespace {
 
-// A destructor has nobody to tell: log and go on.
-void report(const Status& status) {
+void log_failure(const Status& status) {
   if (!status.is_ok()) LOG(Warn, All, "{}", status.message());
 }
 
-}  // namespace
-
-void Stream::reset() {
-  if (void* handle = std::exchange(handle_, nullptr)) report(machine_->release_stream(handle));
+Status Stream::give_back(Streams& from, void* handle) { return from.release_stream(handle); }
+Status Event::give_back(Streams& from, void* handle) { return from.release_event(handle); }
+Status Graph::give_back(Graphs& from, void* handle) { return from.release_graph(handle); }
+Status Physical::give_back(Mappings& from, void* handle) { return from.release_physical(handle); }
+Status Reservation::give_back(Mappings& from, void* handle) {
+  return from.release_reservation(handle);
+}
+Status PoolImport::give_back(Sharing& from, void* handle) {
+  return from.release_pool_import(handle);
 }
 
-void Event::reset() {
-  if (void* handle = std::exchange(handle_, nullptr)) report(machine_->release_event(handle));
-}
-
-void Graph::reset() {
-  if (void* handle = std::exchange(handle_, nullptr)) report(machine_->release_graph(handle));
-}
-
-void Physical::reset() {
-  if (void* handle = std::exchange(handle_, nullptr)) report(machine_->release_physical(handle));
-}
-
-void PoolImport::reset() {
-  if (void* handle = std::exchange(handle_, nullptr)) report(machine_->release_pool_import(handle));
-}
-
-void Reservation::reset() {
-  if (void* handle = std::exchange(handle_, nullptr)) report(machine_->release_reservation(handle));
-}
-
-MulticastTeam::~MulticastTeam() {
-  if (handle_ != nullptr) report(owner_->release_team(handle_));
-}
-
-MulticastMapping::~MulticastMapping() {
-  if (handle_ != nullptr) report(owner_->release_mapping(handle_));
+Status MulticastTeam::give_back(Multicast& from, void* handle) { return from.release_team(handle); }
+Status MulticastMapping::give_back(Multicast& from, void* handle) {
+  return from.release_mapping(handle);
 }
 
 Memory& Memory::operator=(Memory&& other) noexcept {
   if (this == &other) return *this;
   reset();
-  machine_ = other.machine_;
+  from_ = other.from_;
   handle_ = std::exchange(other.handle_, nullptr);
   data_ = std::exchange(other.data_, nullptr);
   bytes_ = std::exchange(other.bytes_, 0);
@@ -62,23 +42,23 @@ void Memory::reset() {
   data_ = nullptr;
   bytes_ = 0;
   device_ = -1;
-  if (void* handle = std::exchange(handle_, nullptr)) report(machine_->release_memory(handle));
+  if (void* handle = std::exchange(handle_, nullptr)) log_failure(from_->release_memory(handle));
 }
 
-ScopedDevice::ScopedDevice(Machine& machine, int device) : machine_(machine) {
-  const Result<int> current = machine_.current_device();
+ScopedDevice::ScopedDevice(Devices& devices, int device) : devices_(devices) {
+  const Result<int> current = devices_.current_device();
   if (!current.is_ok()) {
-    report(current.status());
+    log_failure(current.status());
     return;
   }
   if (current.value() == device) return;
-  const Status status = machine_.set_current_device(device);
-  report(status);
+  const Status status = devices_.set_current_device(device);
+  log_failure(status);
   if (status.is_ok()) previous_ = current.value();
 }
 
 ScopedDevice::~ScopedDevice() {
-  if (previous_ >= 0) report(machine_.set_current_device(previous_));
+  if (previous_ >= 0) log_failure(devices_.set_current_device(previous_));
 }
 
 }  // namespace niccolite::gpu

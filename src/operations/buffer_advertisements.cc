@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "gpu/machine.h"
 #include "operations/launcher.h"
 #include "operations/message_agreement.h"
 #include "operations/operation_queue.h"

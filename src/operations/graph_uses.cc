@@ -8,7 +8,7 @@
 
 namespace niccolite::operations {
 
-Status GraphUses::add(gpu::Machine& machine, int device, gpu::StreamHandle stream) {
+Status GraphUses::add(gpu::Graphs& machine, int device, gpu::StreamHandle stream) {
   auto kept = std::make_unique<std::shared_ptr<GraphUses>>(shared_from_this());
   {
     std::lock_guard lock(mutex_);

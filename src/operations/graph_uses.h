@@ -10,7 +10,7 @@
 
 #include "base/status.h"
 #include "base/thread_annotations.h"
-#include "gpu/machine.h"
+#include "gpu/graphs.h"
 
 namespace niccolite::operations {
 
@@ -18,7 +18,7 @@ class GraphUses : public std::enable_shared_from_this<GraphUses> {
  public:
   /// Counts the graph that `stream` captures into until it, and all that is made of it, is
   /// destroyed. At least once for each capture.
-  Status add(gpu::Machine& machine, int device, gpu::StreamHandle stream);
+  Status add(gpu::Graphs& machine, int device, gpu::StreamHandle stream);
   /// Has `release` called once when the last graph is destroyed, on a thread of its own: the GPU
   /// must not be called where graphs are. False: there is none now, and `release` is dropped.
   bool call_after_last(std::function<void()> release) EXCLUDES(mutex_);

@@ -8,6 +8,7 @@
 
 #include "base/parameters.h"
 #include "base/thread_annotations.h"
+#include "gpu/machine.h"
 #include "operations/launcher.h"
 
 namespace niccolite::operations {

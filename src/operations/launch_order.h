@@ -14,8 +14,12 @@
 #include <memory>
 
 #include "base/status.h"
-#include "gpu/machine.h"
+#include "gpu/streams.h"
 #include "observe/recorder.h"
+
+namespace niccolite::gpu {
+class Machine;
+}
 
 namespace niccolite::operations {
 

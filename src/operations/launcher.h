@@ -7,8 +7,12 @@
 #include <vector>
 
 #include "executor/launch.h"
-#include "gpu/machine.h"
+#include "gpu/streams.h"
 #include "profiling/profiling.h"
+
+namespace niccolite::gpu {
+class Machine;
+}
 
 namespace niccolite::operations {
 

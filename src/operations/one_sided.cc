@@ -19,6 +19,15 @@ Status launch(gpu::Machine& machine, int device, gpu::StreamHandle stream,
 
 }  // namespace
 
+OneSided::OneSided(gpu::Machine& machine, int device, const bootstrap::Member* member,
+                   executor::ControlWords* control, transport::Endpoint::Ask ask,
+                   std::shared_ptr<GraphUses> graphs)
+    : machine_(machine),
+      device_(device),
+      control_(control),
+      signals_(machine, device, member, std::move(ask)),
+      in_flight_(machine, device, std::move(graphs)) {}
+
 Status OneSided::run(const OneSidedCall& call, const Deadline& deadline) {
   TRY(in_flight_.before(call.stream));
   TRY(call.is_wait() ? wait(call) : put(call, deadline));

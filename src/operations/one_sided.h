@@ -20,12 +20,7 @@ class OneSided {
   /// What is passed outlives this. See transport::Signals.
   OneSided(gpu::Machine& machine, int device, const bootstrap::Member* member,
            executor::ControlWords* control, transport::Endpoint::Ask ask,
-           std::shared_ptr<GraphUses> graphs)
-      : machine_(machine),
-        device_(device),
-        control_(control),
-        signals_(machine, device, member, std::move(ask)),
-        in_flight_(machine, device, std::move(graphs)) {}
+           std::shared_ptr<GraphUses> graphs);
 
   /// Queues the call, or adds it to the graph that its stream captures. The first to a peer asks it
   /// for its counters.

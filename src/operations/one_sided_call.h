@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "gpu/machine.h"
+#include "gpu/streams.h"
 
 namespace niccolite::operations {
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "gpu/machine.h"
 #include "operations/batches.h"
 #include "operations/call_key.h"
 #include "operations/launch_order.h"

@@ -5,6 +5,7 @@
 #include "algorithms/registry.h"
 #include "base/log.h"
 #include "executor/list_tiles.h"
+#include "gpu/machine.h"
 #include "operations/batches.h"
 #include "operations/call_key.h"
 #include "operations/launch_form.h"

@@ -1,5 +1,7 @@
 #include "operations/scratch.h"
 
+#include "gpu/machine.h"
+
 #include <algorithm>
 #include <array>
 

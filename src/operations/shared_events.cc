@@ -17,7 +17,7 @@ class SharedEvents {
     return *events;
   }
 
-  Result<std::shared_ptr<gpu::Event>> take(gpu::Machine& machine, int device) {
+  Result<std::shared_ptr<gpu::Event>> take(gpu::Streams& machine, int device) {
     const Key key{&machine, device};
     std::unique_ptr<gpu::Event> event = take_unused(key);
     if (event == nullptr) {
@@ -31,7 +31,7 @@ class SharedEvents {
   }
 
  private:
-  using Key = std::pair<gpu::Machine*, int>;
+  using Key = std::pair<gpu::Streams*, int>;
 
   std::unique_ptr<gpu::Event> take_unused(const Key& key) {
     std::lock_guard lock(mutex_);
@@ -50,11 +50,11 @@ void let_go(void* kept) { delete static_cast<std::shared_ptr<gpu::Event>*>(kept)
 
 }  // namespace
 
-Result<std::shared_ptr<gpu::Event>> take_shared_event(gpu::Machine& machine, int device) {
+Result<std::shared_ptr<gpu::Event>> take_shared_event(gpu::Streams& machine, int device) {
   return SharedEvents::instance().take(machine, device);
 }
 
-Status keep_in_graph(gpu::Machine& machine, int device, gpu::StreamHandle stream,
+Status keep_in_graph(gpu::Graphs& machine, int device, gpu::StreamHandle stream,
                      const std::shared_ptr<gpu::Event>& event) {
   auto kept = std::make_unique<std::shared_ptr<gpu::Event>>(event);
   TRY(machine.keep_in_graph(device, stream, kept.get(), let_go));

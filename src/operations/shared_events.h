@@ -5,15 +5,15 @@
 
 #include <memory>
 
-#include "gpu/machine.h"
+#include "gpu/graphs.h"
 
 namespace niccolite::operations {
 
 /// An event without timing of `device`.
-Result<std::shared_ptr<gpu::Event>> take_shared_event(gpu::Machine& machine, int device);
+Result<std::shared_ptr<gpu::Event>> take_shared_event(gpu::Streams& machine, int device);
 
 /// The graph that `stream` captures into, and what is made of it, hold `event`, too.
-Status keep_in_graph(gpu::Machine& machine, int device, gpu::StreamHandle stream,
+Status keep_in_graph(gpu::Graphs& machine, int device, gpu::StreamHandle stream,
                      const std::shared_ptr<gpu::Event>& event);
 
 }  // namespace niccolite::operations

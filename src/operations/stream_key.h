@@ -6,7 +6,7 @@
 #include <atomic>
 #include <cstdint>
 
-#include "gpu/machine.h"
+#include "gpu/streams.h"
 
 namespace niccolite::operations {
 

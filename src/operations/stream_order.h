@@ -23,7 +23,7 @@
 
 #include "base/thread_annotations.h"
 #include "base/wait.h"
-#include "gpu/machine.h"
+#include "gpu/graphs.h"
 #include "operations/graph_uses.h"
 #include "operations/stream_key.h"
 
@@ -34,7 +34,7 @@ class StreamOrder {
   /// `graphs_mix` false: the program promises that a graph of this communicator never runs beside
   /// other work of it (ncclConfig_t::graphUsageMode 0 or 1); graphs then hold nothing but the
   /// operations. `graphs` hears of each capture.
-  StreamOrder(gpu::Machine& machine, int device, bool graphs_mix = true,
+  StreamOrder(gpu::Graphs& machine, int device, bool graphs_mix = true,
               std::shared_ptr<GraphUses> graphs = std::make_shared<GraphUses>())
       : machine_(machine), device_(device), graphs_mix_(graphs_mix), graphs_(std::move(graphs)) {}
 
@@ -47,7 +47,7 @@ class StreamOrder {
   Status after(gpu::StreamHandle stream);
   /// Was that operation captured in a graph?
   bool is_captured() const { return is_captured_; }
-  /// The stream of that operation, as gpu::Machine::stream_id() has it; none of a captured one.
+  /// The stream of that operation, as gpu::Streams::stream_id() has it; none of a captured one.
   std::optional<uint64_t> stream() const {
     return is_captured_ ? std::nullopt : std::optional(stream_);
   }
@@ -73,7 +73,7 @@ class StreamOrder {
   Status after_captured(gpu::StreamHandle stream);
   Status begin_capture(gpu::StreamHandle stream, uint64_t capture);
 
-  gpu::Machine& machine_;
+  gpu::Graphs& machine_;
   const int device_;
   const bool graphs_mix_;
   const std::shared_ptr<GraphUses> graphs_;

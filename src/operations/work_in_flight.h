@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/wait.h"
-#include "gpu/machine.h"
+#include "gpu/graphs.h"
 #include "operations/graph_uses.h"
 #include "operations/stream_key.h"
 
@@ -17,7 +17,7 @@ namespace niccolite::operations {
 class WorkInFlight {
  public:
   /// `graphs` hears of each capture.
-  WorkInFlight(gpu::Machine& machine, int device, std::shared_ptr<GraphUses> graphs)
+  WorkInFlight(gpu::Graphs& machine, int device, std::shared_ptr<GraphUses> graphs)
       : machine_(machine), device_(device), graphs_(std::move(graphs)) {}
 
   /// To be called before an operation is queued on `stream`, and after it was queued. Afterwards
@@ -45,7 +45,7 @@ class WorkInFlight {
   Status after_captured(gpu::StreamHandle stream);
   void forget_done();
 
-  gpu::Machine& machine_;
+  gpu::Graphs& machine_;
   const int device_;
   const std::shared_ptr<GraphUses> graphs_;
   std::vector<Live> live_;

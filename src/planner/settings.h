@@ -12,7 +12,7 @@
 
 #include "base/wire.h"
 #include "executor/protocol/fifo.h"
-#include "gpu/machine.h"
+#include "gpu/devices.h"
 #include "planner/shapes.h"
 #include "planner/variant.h"
 

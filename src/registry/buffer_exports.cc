@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "executor/protocol/advertisement.h"
+#include "gpu/machine.h"
 #include "registry/buffer_messages.h"
 
 namespace niccolite::registry {

@@ -25,6 +25,7 @@
 
 #include "base/thread_annotations.h"
 #include "base/wait.h"
+#include "gpu/streams.h"
 #include "registry/housekeeper.h"
 #include "registry/kept_memory.h"
 #include "registry/registrations.h"
@@ -188,7 +189,7 @@ class BufferExports final : public Tended, public std::enable_shared_from_this<B
   };
   std::map<uint64_t, Refusal> refused_ GUARDED_BY(mutex_);  // by the memory's id
   std::set<uint64_t> used_once_ GUARDED_BY(mutex_);         // the same: plain memory, not exported
-  /// Pools by gpu::Machine::pool_of(). Peers know a pool by its token, and import it once.
+  /// Pools by gpu::Sharing::pool_of(). Peers know a pool by its token, and import it once.
   std::map<const void*, std::weak_ptr<SharedPool>> pools_ GUARDED_BY(mutex_);
 };
 

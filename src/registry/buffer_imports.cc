@@ -50,12 +50,12 @@ Result<std::shared_ptr<BufferImports::Mapping>> BufferImports::make(int from,
   if (request.pool) mapping->pool = TRY(import_pool(from, request));
   if (request.name) {
     mapping->allocation =
-        TRY(machine_.open_allocation(device_, *request.name, request.bytes, mapping->pool.get()));
+        TRY(sharing_.open_allocation(device_, *request.name, request.bytes, mapping->pool.get()));
     return mapping;
   }
-  const size_t granularity = TRY(machine_.mapping_granularity(device_));
-  mapping->range = TRY(machine_.reserve_addresses(device_, request.bytes, granularity));
-  TRY(map_pieces(machine_, mapping->range, 0, request.address, request.pieces, {device_},
+  const size_t granularity = TRY(addresses_.mapping_granularity(device_));
+  mapping->range = TRY(addresses_.reserve_addresses(device_, request.bytes, granularity));
+  TRY(map_pieces(addresses_, mapping->range, 0, request.address, request.pieces, {device_},
                  Deadline::after(kFetchTime)));
   return mapping;
 }
@@ -69,7 +69,7 @@ Result<std::shared_ptr<gpu::PoolImport>> BufferImports::import_pool(int from,
   Fd descriptor =
       TRY(transport::fetch_descriptor(request.address, *request.pool, Deadline::after(kFetchTime)));
   auto made =
-      std::make_shared<gpu::PoolImport>(TRY(machine_.import_pool(device_, std::move(descriptor))));
+      std::make_shared<gpu::PoolImport>(TRY(sharing_.import_pool(device_, std::move(descriptor))));
   known = made;
   return made;
 }

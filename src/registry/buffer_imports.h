@@ -16,9 +16,9 @@ namespace niccolite::registry {
 class BufferImports {
  public:
   /// `tell` only queues its message, for the peer that waits for it.
-  BufferImports(gpu::Machine& machine, int device,
+  BufferImports(gpu::Sharing& sharing, gpu::Mappings& addresses, int device,
                 std::function<void(int peer, const MapAnswer& answer)> tell)
-      : machine_(machine), device_(device), tell_(std::move(tell)) {}
+      : sharing_(sharing), addresses_(addresses), device_(device), tell_(std::move(tell)) {}
   ~BufferImports();
   BufferImports(const BufferImports&) = delete;
 
@@ -46,7 +46,8 @@ class BufferImports {
   Result<std::shared_ptr<gpu::PoolImport>> import_pool(int from, const MapRequest& request)
       EXCLUDES(pools_mutex_);
 
-  gpu::Machine& machine_;
+  gpu::Sharing& sharing_;
+  gpu::Mappings& addresses_;
   const int device_;
   std::mutex mutex_;
   std::function<void(int, const MapAnswer&)> tell_ GUARDED_BY(mutex_);  // null: closed

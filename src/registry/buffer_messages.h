@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/wire.h"
-#include "gpu/machine.h"
+#include "gpu/sharing.h"
 #include "registry/shared_piece.h"
 
 namespace niccolite::registry {

@@ -22,7 +22,7 @@ Table& table() {
 
 }  // namespace
 
-Result<std::shared_ptr<FlatRange>> FlatRange::obtain(gpu::Machine& machine, const Source& source,
+Result<std::shared_ptr<FlatRange>> FlatRange::obtain(gpu::Mappings& mappings, const Source& source,
                                                      const Deadline& deadline) {
   size_t first = 0;
   while (!source.is_here(static_cast<int>(first))) ++first;
@@ -37,36 +37,36 @@ Result<std::shared_ptr<FlatRange>> FlatRange::obtain(gpu::Machine& machine, cons
   std::lock_guard lock(range->mutex_);
   if (!range->is_mapped_) {
     range->is_mapped_ = true;
-    range->failure_ = range->map(machine, source, deadline);
+    range->failure_ = range->map(mappings, source, deadline);
   }
   if (!range->failure_.is_ok()) return range->failure_.copy();
   return range;
 }
 
-Status FlatRange::map(gpu::Machine& machine, const Source& source, const Deadline& deadline) {
+Status FlatRange::map(gpu::Mappings& mappings, const Source& source, const Deadline& deadline) {
   std::set<int> devices;
   const auto nranks = static_cast<int>(source.parts.size());
   for (int rank = 0; rank < nranks; ++rank)
     if (source.is_here(rank)) devices.insert(source.parts[static_cast<size_t>(rank)].device);
   range_ = TRY(
-      machine.reserve_addresses(source.device, source.layout.bytes(), source.layout.granularity));
+      mappings.reserve_addresses(source.device, source.layout.bytes(), source.layout.granularity));
   const std::vector<int> all(devices.begin(), devices.end());
   for (int rank = 0; rank < nranks; ++rank)
-    TRY(map_part(machine, source, rank, all, deadline).with_context("memory of rank {}", rank));
+    TRY(map_part(mappings, source, rank, all, deadline).with_context("memory of rank {}", rank));
   return {};
 }
 
-Status FlatRange::map_part(gpu::Machine& machine, const Source& source, int rank,
+Status FlatRange::map_part(gpu::Mappings& mappings, const Source& source, int rank,
                            const std::vector<int>& devices, const Deadline& deadline) {
   const WindowPart& part = source.parts[static_cast<size_t>(rank)];
   uint64_t offset = source.layout.pieces[static_cast<size_t>(rank)];
   if (!source.is_here(rank))
-    return map_pieces(machine, range_, offset, part.address, part.pieces, devices, deadline);
+    return map_pieces(mappings, range_, offset, part.address, part.pieces, devices, deadline);
   for (const PieceName& piece : part.pieces) {
     const auto mine =
         std::dynamic_pointer_cast<SharedPiece>(transport::Shareable::find(piece.token));
     if (mine == nullptr) return Status::remote_error("it was taken back meanwhile");
-    TRY(machine.map_physical(range_, offset, {&mine->backing(), 1}, devices));
+    TRY(mappings.map_physical(range_, offset, {&mine->backing(), 1}, devices));
     offset += piece.bytes;
   }
   return {};

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/wait.h"
-#include "gpu/machine.h"
+#include "gpu/mappings.h"
 #include "registry/window_part.h"
 
 namespace niccolite::registry {
@@ -26,15 +26,15 @@ class FlatRange {
   };
 
   /// The process's range of that window; the first rank to come maps it, the others wait for it.
-  static Result<std::shared_ptr<FlatRange>> obtain(gpu::Machine& machine, const Source& source,
+  static Result<std::shared_ptr<FlatRange>> obtain(gpu::Mappings& mappings, const Source& source,
                                                    const Deadline& deadline);
 
   std::byte* data() const { return range_.data; }
 
  private:
   FlatRange() = default;
-  Status map(gpu::Machine& machine, const Source& source, const Deadline& deadline);
-  Status map_part(gpu::Machine& machine, const Source& source, int rank,
+  Status map(gpu::Mappings& mappings, const Source& source, const Deadline& deadline);
+  Status map_part(gpu::Mappings& mappings, const Source& source, int rank,
                   const std::vector<int>& devices, const Deadline& deadline);
 
   std::mutex mutex_;  // held while it is mapped

@@ -17,12 +17,12 @@ constexpr size_t kScarcePart = 16;
 
 }  // namespace
 
-KeptMemory& KeptMemory::of(gpu::Machine& machine, int device) {
+KeptMemory& KeptMemory::of(gpu::Allocations& allocations, int device) {
   static std::mutex mutex;
   static auto* const all = new std::unordered_map<int, std::unique_ptr<KeptMemory>>;
   std::lock_guard lock(mutex);
   std::unique_ptr<KeptMemory>& found = (*all)[device];
-  if (found == nullptr) found = std::make_unique<KeptMemory>(machine, device);
+  if (found == nullptr) found = std::make_unique<KeptMemory>(allocations, device);
   return *found;
 }
 
@@ -32,7 +32,7 @@ bool KeptMemory::begins(uint64_t round) {
 }
 
 void KeptMemory::measure() {
-  const Result<gpu::DeviceMemory> memory = machine_.device_memory(device_);
+  const Result<gpu::DeviceMemory> memory = allocations_.device_memory(device_);
   if (!memory.is_ok()) LOG(Info, Reg, "{}", memory.status().message());
   std::lock_guard lock(mutex_);
   free_ = memory.is_ok() ? memory.value().free_bytes : 0;

@@ -18,15 +18,16 @@
 #include <unordered_map>
 
 #include "base/thread_annotations.h"
-#include "gpu/machine.h"
+#include "gpu/memory.h"
 
 namespace niccolite::registry {
 
 class KeptMemory {
  public:
   /// The one of `device`, for ever.
-  static KeptMemory& of(gpu::Machine& machine, int device);
-  KeptMemory(gpu::Machine& machine, int device) : machine_(machine), device_(device) {}
+  static KeptMemory& of(gpu::Allocations& allocations, int device);
+  KeptMemory(gpu::Allocations& allocations, int device)
+      : allocations_(allocations), device_(device) {}
 
   /// Keeps the memory with this id (gpu::PointerInfo::id). False: it would be more than `most`
   /// bytes, or more than was free when that was measured last; then idle memory is let go at the
@@ -58,7 +59,7 @@ class KeptMemory {
   };
   void choose_oldest(size_t bytes, uint64_t newest) REQUIRES(mutex_);
 
-  gpu::Machine& machine_;
+  gpu::Allocations& allocations_;
   const int device_;
   mutable std::mutex mutex_;
   std::unordered_map<uint64_t, Entry> entries_ GUARDED_BY(mutex_);  // by id

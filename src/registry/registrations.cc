@@ -37,7 +37,7 @@ Registrations::Handle Registrations::find(const Range& range) const {
 
 Result<Registrations::Handle> Registrations::add(const void* pointer, size_t bytes) {
   if (pointer == nullptr || bytes == 0) return Handle{nullptr};
-  const gpu::PointerInfo memory = TRY(machine_.pointer_info(pointer));
+  const gpu::PointerInfo memory = TRY(allocations_.pointer_info(pointer));
   if (memory.kind == gpu::PointerKind::Unknown) return Handle{nullptr};
   const Range range = pages_of(pointer, bytes, memory.id);
   std::lock_guard lock(mutex_);
@@ -71,7 +71,7 @@ Status Registrations::remove(Handle handle) {
 }
 
 bool Registrations::covers(const void* pointer, size_t bytes) const {
-  const Result<gpu::PointerInfo> info = machine_.pointer_info(pointer);
+  const Result<gpu::PointerInfo> info = allocations_.pointer_info(pointer);
   if (!info.is_ok() || info.value().kind == gpu::PointerKind::Unknown) return false;
   const Range range = pages_of(pointer, bytes, info.value().id);
   std::lock_guard lock(mutex_);

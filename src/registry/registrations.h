@@ -13,13 +13,13 @@
 #include <unordered_map>
 
 #include "base/thread_annotations.h"
-#include "gpu/machine.h"
+#include "gpu/memory.h"
 
 namespace niccolite::registry {
 
 class Registrations {
  public:
-  explicit Registrations(gpu::Machine& machine) : machine_(machine) {}
+  explicit Registrations(gpu::Allocations& allocations) : allocations_(allocations) {}
 
   /// Names a registration; never used again in this process. Null for none.
   using Handle = void*;
@@ -53,7 +53,7 @@ class Registrations {
   static Range pages_of(const void* pointer, size_t bytes, uint64_t memory);
   Handle find(const Range& range) const REQUIRES(mutex_);
 
-  gpu::Machine& machine_;
+  gpu::Allocations& allocations_;
   mutable std::mutex mutex_;
   std::unordered_map<Handle, Entry> entries_ GUARDED_BY(mutex_);
   std::multimap<uintptr_t, Handle> by_begin_ GUARDED_BY(mutex_);

@@ -5,7 +5,7 @@
 #include <memory>
 #include <utility>
 
-#include "gpu/machine.h"
+#include "gpu/sharing.h"
 #include "transport/shareable.h"
 
 namespace niccolite::registry {
@@ -13,9 +13,9 @@ namespace niccolite::registry {
 class SharedPool final : public transport::Shareable {
  public:
   /// The pool that the memory at `pointer` is of. Error: it was not made to be exported.
-  static Result<std::shared_ptr<SharedPool>> create(gpu::Machine& machine, const void* pointer) {
+  static Result<std::shared_ptr<SharedPool>> create(gpu::Sharing& sharing, const void* pointer) {
     const transport::Token token = TRY(transport::draw_token());
-    std::shared_ptr<SharedPool> pool(new SharedPool(token, TRY(machine.export_pool(pointer))));
+    std::shared_ptr<SharedPool> pool(new SharedPool(token, TRY(sharing.export_pool(pointer))));
     publish(pool);
     return pool;
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "executor/protocol/advertisement.h"
+#include "gpu/machine.h"
 
 namespace niccolite::registry {
 namespace {

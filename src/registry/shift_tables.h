@@ -10,8 +10,11 @@
 #include <span>
 #include <vector>
 
-#include "gpu/machine.h"
 #include "transport/pool.h"
+
+namespace niccolite::gpu {
+class Machine;
+}
 
 namespace niccolite::registry {
 

@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "base/thread_annotations.h"
+#include "gpu/machine.h"
 
 namespace niccolite::registry {
 namespace {

@@ -2,7 +2,9 @@
 // can map it and it can be part of windows. Thread safety: any thread.
 #pragma once
 
-#include "gpu/machine.h"
+namespace niccolite::gpu {
+class Machine;
+}
 
 namespace niccolite::registry {
 

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/parameters.h"
 #include "base/thread_annotations.h"
+#include "gpu/machine.h"
 
 namespace niccolite::registry {
 namespace {
@@ -52,8 +53,8 @@ bool Window::holds(const void* pointer, size_t bytes) const {
   return at >= begin && at - begin <= whole && bytes <= whole - (at - begin);
 }
 
-bool Window::is_there(gpu::Machine& machine, const void* pointer, size_t bytes) const {
-  return are_mapped(machine, pieces_, pointer, bytes);
+bool Window::is_there(gpu::Mappings& mappings, const void* pointer, size_t bytes) const {
+  return are_mapped(mappings, pieces_, pointer, bytes);
 }
 
 Result<Windows::Handle> Windows::Records::add(const WindowRecord& record) {

@@ -14,12 +14,16 @@
 
 #include "base/wait.h"
 #include "bootstrap/member.h"
-#include "gpu/machine.h"
+#include "gpu/mappings.h"
 #include "registry/flat_range.h"
 #include "registry/shared_piece.h"
 #include "registry/shift_tables.h"
 #include "registry/window_record.h"
 #include "transport/descriptor_server.h"
+
+namespace niccolite::gpu {
+class Machine;
+}
 
 namespace niccolite::registry {
 
@@ -49,7 +53,7 @@ class Window {
 
   /// Are these bytes of the user's range still the memory that was registered? Its owner may have
   /// freed it and have other memory at the same addresses now.
-  bool is_there(gpu::Machine& machine, const void* pointer, size_t bytes) const;
+  bool is_there(gpu::Mappings& mappings, const void* pointer, size_t bytes) const;
 
  private:
   friend class Windows;

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "gpu/machine.h"
+#include "gpu/devices.h"
 #include "topology/description.h"
 #include "topology/graph.h"
 

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/log.h"
+#include "gpu/machine.h"
 #include "transport/gpu_memory.h"
 #include "transport/host_memory.h"
 #include "transport/messages.h"

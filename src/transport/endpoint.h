@@ -21,11 +21,14 @@
 #include "bootstrap/member.h"
 #include "executor/program.h"
 #include "executor/protocol/fifo.h"
-#include "gpu/machine.h"
 #include "transport/carrier.h"
 #include "transport/connector.h"
 #include "transport/observer.h"
 #include "transport/reach.h"
+
+namespace niccolite::gpu {
+class Machine;
+}
 
 namespace niccolite::transport {
 

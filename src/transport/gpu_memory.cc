@@ -1,5 +1,6 @@
 #include "transport/gpu_memory.h"
 
+#include "gpu/machine.h"
 #include "transport/same_process.h"
 
 namespace niccolite::transport {

@@ -1,5 +1,7 @@
 #include "transport/host_memory.h"
 
+#include "gpu/machine.h"
+
 namespace niccolite::transport {
 
 std::string HostMemory::objection(const Pair& pair) const {

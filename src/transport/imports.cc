@@ -14,7 +14,7 @@ struct Import::Entry {
 namespace {
 
 struct Key {
-  const gpu::Machine* machine;
+  const gpu::Sharing* sharing;
   int device;
   Token token;
   friend auto operator<=>(const Key&, const Key&) = default;
@@ -47,18 +47,18 @@ Result<Fd> descriptor_of(const Origin& origin, Fd kept, const Deadline& deadline
 
 }  // namespace
 
-Result<std::shared_ptr<Import>> Import::open(gpu::Machine& machine, int device,
+Result<std::shared_ptr<Import>> Import::open(gpu::Sharing& sharing, int device,
                                              const Origin& origin, const Deadline& deadline,
                                              Fd kept) {
-  const std::shared_ptr<Import::Entry> place = table().find({&machine, device, origin.token});
+  const std::shared_ptr<Import::Entry> place = table().find({&sharing, device, origin.token});
   std::lock_guard lock(place->mutex);
   std::shared_ptr<Import> import = place->import.lock();
   if (import == nullptr) {
     Fd descriptor = TRY(descriptor_of(origin, std::exchange(kept, Fd()), deadline));
     gpu::Memory memory =
-        TRY(device < 0 ? machine.import_host(std::move(descriptor), origin.bytes)
-                       : machine.import_memory(device, std::move(descriptor), origin.bytes));
-    import = std::shared_ptr<Import>(new Import(machine, origin, std::move(memory), place));
+        TRY(device < 0 ? sharing.import_host(std::move(descriptor), origin.bytes)
+                       : sharing.import_memory(device, std::move(descriptor), origin.bytes));
+    import = std::shared_ptr<Import>(new Import(sharing, origin, std::move(memory), place));
     place->import = import;
   }
   TRY(import->resume(std::move(kept), deadline));
@@ -68,7 +68,7 @@ Result<std::shared_ptr<Import>> Import::open(gpu::Machine& machine, int device,
 Status Import::suspend() {
   std::lock_guard lock(mutex_);
   if (--users_ > 0) return {};
-  return machine_.suspend_memory(memory_);
+  return sharing_.suspend_memory(memory_);
 }
 
 Status Import::resume(Fd kept, const Deadline& deadline) {
@@ -77,7 +77,7 @@ Status Import::resume(Fd kept, const Deadline& deadline) {
   // is of memory that is gone.
   if (users_ == 0 && !is_new_ && memory_.device() >= 0) {
     Fd descriptor = TRY(descriptor_of(origin_, std::move(kept), deadline));
-    TRY(machine_.resume_import(memory_, std::move(descriptor)));
+    TRY(sharing_.resume_import(memory_, std::move(descriptor)));
   }
   is_new_ = false;
   ++users_;

@@ -12,6 +12,7 @@
 
 #include "base/thread_annotations.h"
 #include "base/wait.h"
+#include "gpu/sharing.h"
 #include "transport/pool.h"
 
 namespace niccolite::transport {
@@ -31,7 +32,7 @@ class Import {
   /// Returns the process's mapping of that chunk for `device`, and makes it if there is none yet.
   /// The caller counts as a user until suspend() or leave(). `kept`: the chunk's descriptor, if it
   /// is here already; otherwise the owner's process is asked for it.
-  static Result<std::shared_ptr<Import>> open(gpu::Machine& machine, int device,
+  static Result<std::shared_ptr<Import>> open(gpu::Sharing& sharing, int device,
                                               const Origin& origin, const Deadline& deadline,
                                               Fd kept = {});
 
@@ -48,13 +49,13 @@ class Import {
  private:
   Status resume(Fd kept, const Deadline& deadline) EXCLUDES(mutex_);
 
-  Import(gpu::Machine& machine, Origin origin, gpu::Memory memory, std::shared_ptr<Entry> place)
-      : machine_(machine),
+  Import(gpu::Sharing& sharing, Origin origin, gpu::Memory memory, std::shared_ptr<Entry> place)
+      : sharing_(sharing),
         origin_(std::move(origin)),
         place_(std::move(place)),
         memory_(std::move(memory)) {}
 
-  gpu::Machine& machine_;
+  gpu::Sharing& sharing_;
   const Origin origin_;
   const std::shared_ptr<Entry> place_;  // the table has it for as long as somebody may ask
   gpu::Memory memory_;

@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/parameters.h"
+#include "gpu/machine.h"
 
 namespace niccolite::transport {
 namespace {

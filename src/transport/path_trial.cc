@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/wire.h"
+#include "gpu/machine.h"
 #include "transport/descriptor_server.h"
 #include "transport/imports.h"
 

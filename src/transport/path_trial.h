@@ -15,8 +15,11 @@
 #include <vector>
 
 #include "bootstrap/member.h"
-#include "gpu/machine.h"
 #include "transport/pair.h"
+
+namespace niccolite::gpu {
+class Machine;
+}
 
 namespace niccolite::transport {
 

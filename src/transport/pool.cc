@@ -1,5 +1,7 @@
 #include "transport/pool.h"
 
+#include "gpu/machine.h"
+
 #include <algorithm>
 #include <functional>
 #include <numeric>

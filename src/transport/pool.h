@@ -23,8 +23,12 @@
 #include <vector>
 
 #include "base/thread_annotations.h"
-#include "gpu/machine.h"
+#include "gpu/memory.h"
 #include "transport/shareable.h"
+
+namespace niccolite::gpu {
+class Machine;
+}
 
 namespace niccolite::transport {
 

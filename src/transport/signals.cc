@@ -1,5 +1,7 @@
 #include "transport/signals.h"
 
+#include "gpu/machine.h"
+
 namespace niccolite::transport {
 namespace {
 

@@ -377,7 +377,7 @@ TEST_F(PooledExportsTest, NameTheirPoolWhichIsImportedOnce) {
 
   *second = std::byte{7};
   std::vector<MapAnswer> answers;
-  BufferImports imports(machine_, 0,
+  BufferImports imports(machine_, machine_, 0,
                         [&](int /*peer*/, const MapAnswer& answer) { answers.push_back(answer); });
   for (const MapRequest& request : {*of_first, *of_second}) {
     const Status mapped = imports.map(1, request.encode());
@@ -410,7 +410,8 @@ TEST_F(PooledExportsTest, LeaveMemoryThatItsPoolDoesNotExport) {
 
 TEST(BufferImports, AnswerARequestOfWhichTheyUnderstandTheNumberAlone) {
   std::vector<MapAnswer> answers;
-  BufferImports imports(*gpu::machine().take(), 0,
+  gpu::Machine& machine = *gpu::machine().take();
+  BufferImports imports(machine, machine, 0,
                         [&](int /*peer*/, const MapAnswer& answer) { answers.push_back(answer); });
   MapRequest request{
       .number = 8, .bytes = kBytes, .name = {}, .pool = {}, .address = "@", .pieces = {}};

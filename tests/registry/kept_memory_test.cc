@@ -5,6 +5,7 @@
 
 #include <limits>
 
+#include "gpu/machine.h"
 #include "registry/housekeeper.h"
 
 namespace niccolite::registry {

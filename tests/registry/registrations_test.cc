@@ -1,5 +1,6 @@
 // Registrations by themselves, on memory of virtual GPUs.
 #include "registry/registrations.h"
+#include "gpu/machine.h"
 
 #include <gtest/gtest.h>
 

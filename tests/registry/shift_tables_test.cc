@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "executor/protocol/advertisement.h"
+#include "gpu/machine.h"
 
 namespace niccolite::registry {
 namespace {

@@ -1,7 +1,11 @@
 // The machine of the GPUs that the CUDA driver shows.
 #pragma once
 
-#include "gpu/machine.h"
+#include "base/status.h"
+
+namespace niccolite::gpu {
+class Machine;
+}
 
 namespace niccolite::gpu::cuda {
 

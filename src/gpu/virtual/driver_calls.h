@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "gpu/machine.h"
+#include "gpu/streams.h"
 #include "gpu/virtual/error.h"
 #include "gpu/virtual/memory.h"
 #include "gpu/virtual/virtual_memory.h"

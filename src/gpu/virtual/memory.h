@@ -26,7 +26,7 @@
 #include "base/fd.h"
 #include "base/host_memory.h"
 #include "base/thread_annotations.h"
-#include "gpu/machine.h"
+#include "gpu/memory.h"
 #include "gpu/virtual/arena.h"
 #include "gpu/virtual/error.h"
 

@@ -19,7 +19,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "gpu/machine.h"
+#include "gpu/devices.h"
 #include "planner/variant.h"
 
 namespace niccolite::planner {

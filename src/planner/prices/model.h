@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "gpu/machine.h"
+#include "gpu/devices.h"
 #include "planner/prices/cost.h"
 #include "planner/prices/tunings.h"
 #include "planner/settings.h"

@@ -16,9 +16,9 @@ size_t notes_bytes(const FifoShape& shape, bool is_send) {
 
 }  // namespace
 
-Result<std::shared_ptr<const EndMemory>> EndMemory::allocate(gpu::Machine& machine,
+Result<std::shared_ptr<const EndMemory>> EndMemory::allocate(gpu::Allocations& allocations,
                                                              const FifoShape& shape, bool is_send) {
-  gpu::Memory memory = TRY(machine.allocate_host(
+  gpu::Memory memory = TRY(allocations.allocate_host(
       2 * shape.control_bytes() + notes_bytes(shape, is_send) + shape.slots_bytes()));
   return std::shared_ptr<const EndMemory>(new EndMemory(shape, std::move(memory), is_send));
 }

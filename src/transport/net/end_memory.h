@@ -9,13 +9,13 @@
 
 #include "executor/protocol/fifo.h"
 #include "executor/protocol/relay.h"
-#include "gpu/machine.h"
+#include "gpu/memory.h"
 
 namespace niccolite::transport::net {
 
 class EndMemory {
  public:
-  static Result<std::shared_ptr<const EndMemory>> allocate(gpu::Machine& machine,
+  static Result<std::shared_ptr<const EndMemory>> allocate(gpu::Allocations& allocations,
                                                            const executor::FifoShape& shape,
                                                            bool is_send);
 

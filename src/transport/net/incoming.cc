@@ -15,11 +15,11 @@ namespace ll = executor::ll;
 namespace relay = executor::relay;
 namespace tag = executor::call_tag;
 
-Result<std::unique_ptr<Incoming>> Incoming::create(gpu::Machine& machine, const Key& key,
+Result<std::unique_ptr<Incoming>> Incoming::create(gpu::Allocations& allocations, const Key& key,
                                                    const FifoShape& shape, relay::Bell& bell,
                                                    UserMemoryOptions user_memory) {
   return std::make_unique<Incoming>(
-      key, EndShare(TRY(EndMemory::allocate(machine, shape, /*is_send=*/false))), bell,
+      key, EndShare(TRY(EndMemory::allocate(allocations, shape, /*is_send=*/false))), bell,
       user_memory);
 }
 

@@ -19,7 +19,7 @@
 #include <memory>
 #include <vector>
 
-#include "gpu/machine.h"
+#include "gpu/memory.h"
 #include "transport/net/chunk_copies.h"
 #include "transport/net/frame.h"
 #include "transport/net/proxy_end.h"
@@ -29,7 +29,7 @@ namespace niccolite::transport::net {
 class Incoming final : public ProxyEnd {
  public:
   /// Makes an end with memory that no other proxy shares.
-  static Result<std::unique_ptr<Incoming>> create(gpu::Machine& machine, const Key& key,
+  static Result<std::unique_ptr<Incoming>> create(gpu::Allocations& allocations, const Key& key,
                                                   const executor::FifoShape& shape,
                                                   executor::relay::Bell& bell,
                                                   UserMemoryOptions user_memory = {});

@@ -15,11 +15,12 @@ namespace ll = executor::ll;
 namespace relay = executor::relay;
 namespace tag = executor::call_tag;
 
-Result<std::unique_ptr<Outgoing>> Outgoing::create(gpu::Machine& machine, const Key& key,
+Result<std::unique_ptr<Outgoing>> Outgoing::create(gpu::Allocations& allocations, const Key& key,
                                                    const FifoShape& shape, relay::Bell& bell,
                                                    UserMemoryOptions user_memory) {
   return std::make_unique<Outgoing>(
-      key, EndShare(TRY(EndMemory::allocate(machine, shape, /*is_send=*/true))), bell, user_memory);
+      key, EndShare(TRY(EndMemory::allocate(allocations, shape, /*is_send=*/true))), bell,
+      user_memory);
 }
 
 Outgoing::Outgoing(const Key& key, EndShare share, relay::Bell& bell,

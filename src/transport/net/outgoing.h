@@ -30,7 +30,7 @@
 #include <optional>
 #include <vector>
 
-#include "gpu/machine.h"
+#include "gpu/memory.h"
 #include "transport/net/chunk_copies.h"
 #include "transport/net/frame.h"
 #include "transport/net/proxy_end.h"
@@ -53,7 +53,7 @@ struct Part {
 class Outgoing final : public ProxyEnd {
  public:
   /// Makes an end with memory that no other proxy shares.
-  static Result<std::unique_ptr<Outgoing>> create(gpu::Machine& machine, const Key& key,
+  static Result<std::unique_ptr<Outgoing>> create(gpu::Allocations& allocations, const Key& key,
                                                   const executor::FifoShape& shape,
                                                   executor::relay::Bell& bell,
                                                   UserMemoryOptions user_memory = {});

@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "base/parameters.h"
+#include "gpu/machine.h"
 
 namespace niccolite::transport::net {
 

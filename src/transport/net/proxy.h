@@ -36,6 +36,10 @@
 #include "transport/observer.h"
 #include "wire/acceptor.h"
 
+namespace niccolite::gpu {
+class Machine;
+}
+
 namespace niccolite::transport::net {
 
 class Proxy {

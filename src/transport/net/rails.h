@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/interfaces.h"
-#include "gpu/machine.h"
+#include "gpu/devices.h"
 
 namespace niccolite::transport::net {
 

@@ -14,7 +14,11 @@
 #include "executor/cuda/launch/kernel_launch.h"
 #include "executor/protocol/relay.h"
 #include "gpu/cuda/machine.h"
-#include "gpu/machine.h"
+#include "gpu/streams.h"
+
+namespace niccolite::gpu {
+class Machine;
+}
 
 namespace niccolite::executor::cuda {
 

@@ -4,7 +4,11 @@
 #pragma once
 
 #include "executor/one_sided.h"
-#include "gpu/machine.h"
+#include "gpu/streams.h"
+
+namespace niccolite::gpu {
+class Machine;
+}
 
 namespace niccolite::executor::cuda {
 
