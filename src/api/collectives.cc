@@ -262,7 +262,7 @@ Result<comm::Completion> enqueue(const Arguments& arguments) {
   return comm::Completion::Done;
 }
 
-ncclResult_t run(const char* function, const Arguments& arguments) {
+ncclResult_t call_operation(const char* function, const Arguments& arguments) {
   return call(function, [&] { return enqueue(arguments); });
 }
 
@@ -271,28 +271,30 @@ constexpr ncclRedOp_t kNoOperation = ncclSum;
 constexpr int kNoRoot = 0;
 
 /// A collective, in the order of NCCL's parameters; `config`: null in the form that has none.
-ncclResult_t run(const char* function, Collective collective, const void* sendbuff, void* recvbuff,
-                 size_t count, ncclDataType_t datatype, ncclRedOp_t op, int root, ncclComm_t comm,
-                 cudaStream_t stream, const ncclCollConfig_t* config = nullptr) {
-  return run(function, {.collective = collective,
-                        .sendbuff = sendbuff,
-                        .recvbuff = recvbuff,
-                        .count = count,
-                        .datatype = number_of(datatype),
-                        .op = number_of(op),
-                        .root = root,
-                        .handle = comm,
-                        .stream = stream,
-                        .config = config});
+ncclResult_t call_collective(const char* function, Collective collective, const void* sendbuff,
+                             void* recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t op,
+                             int root, ncclComm_t comm, cudaStream_t stream,
+                             const ncclCollConfig_t* config = nullptr) {
+  return call_operation(function, {.collective = collective,
+                                   .sendbuff = sendbuff,
+                                   .recvbuff = recvbuff,
+                                   .count = count,
+                                   .datatype = number_of(datatype),
+                                   .op = number_of(op),
+                                   .root = root,
+                                   .handle = comm,
+                                   .stream = stream,
+                                   .config = config});
 }
 
 }  // namespace
 }  // namespace niccolite::api
 
+using niccolite::api::call_collective;
+using niccolite::api::call_operation;
 using niccolite::api::kNoOperation;
 using niccolite::api::kNoRoot;
 using niccolite::api::number_of;
-using niccolite::api::run;
 using niccolite::schedule::Collective;
 
 extern "C" {
@@ -300,138 +302,138 @@ extern "C" {
 ncclResult_t pncclAllReduceConfig(const void* sendbuff, void* recvbuff, size_t count,
                                   ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
                                   cudaStream_t stream, const ncclCollConfig_t* config) {
-  return run("ncclAllReduceConfig", Collective::AllReduce, sendbuff, recvbuff, count, datatype, op,
-             kNoRoot, comm, stream, config);
+  return call_collective("ncclAllReduceConfig", Collective::AllReduce, sendbuff, recvbuff, count,
+                         datatype, op, kNoRoot, comm, stream, config);
 }
 
 ncclResult_t pncclAllReduce(const void* sendbuff, void* recvbuff, size_t count,
                             ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
                             cudaStream_t stream) {
-  return run("ncclAllReduce", Collective::AllReduce, sendbuff, recvbuff, count, datatype, op,
-             kNoRoot, comm, stream);
+  return call_collective("ncclAllReduce", Collective::AllReduce, sendbuff, recvbuff, count,
+                         datatype, op, kNoRoot, comm, stream);
 }
 
 ncclResult_t pncclReduceConfig(const void* sendbuff, void* recvbuff, size_t count,
                                ncclDataType_t datatype, ncclRedOp_t op, int root, ncclComm_t comm,
                                cudaStream_t stream, const ncclCollConfig_t* config) {
-  return run("ncclReduceConfig", Collective::Reduce, sendbuff, recvbuff, count, datatype, op, root,
-             comm, stream, config);
+  return call_collective("ncclReduceConfig", Collective::Reduce, sendbuff, recvbuff, count,
+                         datatype, op, root, comm, stream, config);
 }
 
 ncclResult_t pncclReduce(const void* sendbuff, void* recvbuff, size_t count,
                          ncclDataType_t datatype, ncclRedOp_t op, int root, ncclComm_t comm,
                          cudaStream_t stream) {
-  return run("ncclReduce", Collective::Reduce, sendbuff, recvbuff, count, datatype, op, root, comm,
-             stream);
+  return call_collective("ncclReduce", Collective::Reduce, sendbuff, recvbuff, count, datatype, op,
+                         root, comm, stream);
 }
 
 ncclResult_t pncclBroadcastConfig(const void* sendbuff, void* recvbuff, size_t count,
                                   ncclDataType_t datatype, int root, ncclComm_t comm,
                                   cudaStream_t stream, const ncclCollConfig_t* config) {
-  return run("ncclBroadcastConfig", Collective::Broadcast, sendbuff, recvbuff, count, datatype,
-             kNoOperation, root, comm, stream, config);
+  return call_collective("ncclBroadcastConfig", Collective::Broadcast, sendbuff, recvbuff, count,
+                         datatype, kNoOperation, root, comm, stream, config);
 }
 
 ncclResult_t pncclBroadcast(const void* sendbuff, void* recvbuff, size_t count,
                             ncclDataType_t datatype, int root, ncclComm_t comm,
                             cudaStream_t stream) {
-  return run("ncclBroadcast", Collective::Broadcast, sendbuff, recvbuff, count, datatype,
-             kNoOperation, root, comm, stream);
+  return call_collective("ncclBroadcast", Collective::Broadcast, sendbuff, recvbuff, count,
+                         datatype, kNoOperation, root, comm, stream);
 }
 
 ncclResult_t pncclBcast(void* buff, size_t count, ncclDataType_t datatype, int root,
                         ncclComm_t comm, cudaStream_t stream) {
-  return run("ncclBcast", Collective::Broadcast, buff, buff, count, datatype, kNoOperation, root,
-             comm, stream);
+  return call_collective("ncclBcast", Collective::Broadcast, buff, buff, count, datatype,
+                         kNoOperation, root, comm, stream);
 }
 
 ncclResult_t pncclAllGatherConfig(const void* sendbuff, void* recvbuff, size_t sendcount,
                                   ncclDataType_t datatype, ncclComm_t comm, cudaStream_t stream,
                                   const ncclCollConfig_t* config) {
-  return run("ncclAllGatherConfig", Collective::AllGather, sendbuff, recvbuff, sendcount, datatype,
-             kNoOperation, kNoRoot, comm, stream, config);
+  return call_collective("ncclAllGatherConfig", Collective::AllGather, sendbuff, recvbuff,
+                         sendcount, datatype, kNoOperation, kNoRoot, comm, stream, config);
 }
 
 ncclResult_t pncclAllGather(const void* sendbuff, void* recvbuff, size_t sendcount,
                             ncclDataType_t datatype, ncclComm_t comm, cudaStream_t stream) {
-  return run("ncclAllGather", Collective::AllGather, sendbuff, recvbuff, sendcount, datatype,
-             kNoOperation, kNoRoot, comm, stream);
+  return call_collective("ncclAllGather", Collective::AllGather, sendbuff, recvbuff, sendcount,
+                         datatype, kNoOperation, kNoRoot, comm, stream);
 }
 
 ncclResult_t pncclReduceScatterConfig(const void* sendbuff, void* recvbuff, size_t recvcount,
                                       ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
                                       cudaStream_t stream, const ncclCollConfig_t* config) {
-  return run("ncclReduceScatterConfig", Collective::ReduceScatter, sendbuff, recvbuff, recvcount,
-             datatype, op, kNoRoot, comm, stream, config);
+  return call_collective("ncclReduceScatterConfig", Collective::ReduceScatter, sendbuff, recvbuff,
+                         recvcount, datatype, op, kNoRoot, comm, stream, config);
 }
 
 ncclResult_t pncclReduceScatter(const void* sendbuff, void* recvbuff, size_t recvcount,
                                 ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
                                 cudaStream_t stream) {
-  return run("ncclReduceScatter", Collective::ReduceScatter, sendbuff, recvbuff, recvcount,
-             datatype, op, kNoRoot, comm, stream);
+  return call_collective("ncclReduceScatter", Collective::ReduceScatter, sendbuff, recvbuff,
+                         recvcount, datatype, op, kNoRoot, comm, stream);
 }
 
 ncclResult_t pncclAlltoAllConfig(const void* sendbuff, void* recvbuff, size_t count,
                                  ncclDataType_t datatype, ncclComm_t comm, cudaStream_t stream,
                                  const ncclCollConfig_t* config) {
-  return run("ncclAlltoAllConfig", Collective::AllToAll, sendbuff, recvbuff, count, datatype,
-             kNoOperation, kNoRoot, comm, stream, config);
+  return call_collective("ncclAlltoAllConfig", Collective::AllToAll, sendbuff, recvbuff, count,
+                         datatype, kNoOperation, kNoRoot, comm, stream, config);
 }
 
 ncclResult_t pncclAlltoAll(const void* sendbuff, void* recvbuff, size_t count,
                            ncclDataType_t datatype, ncclComm_t comm, cudaStream_t stream) {
-  return run("ncclAlltoAll", Collective::AllToAll, sendbuff, recvbuff, count, datatype,
-             kNoOperation, kNoRoot, comm, stream);
+  return call_collective("ncclAlltoAll", Collective::AllToAll, sendbuff, recvbuff, count, datatype,
+                         kNoOperation, kNoRoot, comm, stream);
 }
 
 ncclResult_t pncclGatherConfig(const void* sendbuff, void* recvbuff, size_t count,
                                ncclDataType_t datatype, int root, ncclComm_t comm,
                                cudaStream_t stream, const ncclCollConfig_t* config) {
-  return run("ncclGatherConfig", Collective::Gather, sendbuff, recvbuff, count, datatype,
-             kNoOperation, root, comm, stream, config);
+  return call_collective("ncclGatherConfig", Collective::Gather, sendbuff, recvbuff, count,
+                         datatype, kNoOperation, root, comm, stream, config);
 }
 
 ncclResult_t pncclGather(const void* sendbuff, void* recvbuff, size_t count,
                          ncclDataType_t datatype, int root, ncclComm_t comm, cudaStream_t stream) {
-  return run("ncclGather", Collective::Gather, sendbuff, recvbuff, count, datatype, kNoOperation,
-             root, comm, stream);
+  return call_collective("ncclGather", Collective::Gather, sendbuff, recvbuff, count, datatype,
+                         kNoOperation, root, comm, stream);
 }
 
 ncclResult_t pncclScatterConfig(const void* sendbuff, void* recvbuff, size_t count,
                                 ncclDataType_t datatype, int root, ncclComm_t comm,
                                 cudaStream_t stream, const ncclCollConfig_t* config) {
-  return run("ncclScatterConfig", Collective::Scatter, sendbuff, recvbuff, count, datatype,
-             kNoOperation, root, comm, stream, config);
+  return call_collective("ncclScatterConfig", Collective::Scatter, sendbuff, recvbuff, count,
+                         datatype, kNoOperation, root, comm, stream, config);
 }
 
 ncclResult_t pncclScatter(const void* sendbuff, void* recvbuff, size_t count,
                           ncclDataType_t datatype, int root, ncclComm_t comm, cudaStream_t stream) {
-  return run("ncclScatter", Collective::Scatter, sendbuff, recvbuff, count, datatype, kNoOperation,
-             root, comm, stream);
+  return call_collective("ncclScatter", Collective::Scatter, sendbuff, recvbuff, count, datatype,
+                         kNoOperation, root, comm, stream);
 }
 
 ncclResult_t pncclSend(const void* sendbuff, size_t count, ncclDataType_t datatype, int peer,
                        ncclComm_t comm, cudaStream_t stream) {
-  return run("ncclSend", {.collective = Collective::PointToPoint,
-                          .sendbuff = sendbuff,
-                          .count = count,
-                          .datatype = number_of(datatype),
-                          .root = peer,
-                          .is_send = true,
-                          .handle = comm,
-                          .stream = stream});
+  return call_operation("ncclSend", {.collective = Collective::PointToPoint,
+                                     .sendbuff = sendbuff,
+                                     .count = count,
+                                     .datatype = number_of(datatype),
+                                     .root = peer,
+                                     .is_send = true,
+                                     .handle = comm,
+                                     .stream = stream});
 }
 
 ncclResult_t pncclRecv(void* recvbuff, size_t count, ncclDataType_t datatype, int peer,
                        ncclComm_t comm, cudaStream_t stream) {
-  return run("ncclRecv", {.collective = Collective::PointToPoint,
-                          .recvbuff = recvbuff,
-                          .count = count,
-                          .datatype = number_of(datatype),
-                          .root = peer,
-                          .handle = comm,
-                          .stream = stream});
+  return call_operation("ncclRecv", {.collective = Collective::PointToPoint,
+                                     .recvbuff = recvbuff,
+                                     .count = count,
+                                     .datatype = number_of(datatype),
+                                     .root = peer,
+                                     .handle = comm,
+                                     .stream = stream});
 }
 
 }  // extern "C"

@@ -54,44 +54,38 @@ std::string Communicator::describe() const {
                      nranks(), device());
 }
 
-Status Communicator::run(const calls::Task& task) {
-  const InUse in_use = use(task.call);
+Status Communicator::perform(std::span<calls::Task> tasks) {
+  const InUse in_use = use(tasks.front().call);
   TRY(check_operable());
-  Status status = operations_->run(task, kConnectTime);
+  Status status = operations_->carry_out(tasks, kConnectTime);
   if (!status.is_ok()) [[unlikely]]
     return first_cause(std::move(status));
   return status;
 }
 
-Status Communicator::run(const operations::OneSidedCall& call) {
+Status Communicator::perform_one_sided(const operations::OneSidedCall& call) {
   const InUse in_use = use(call.is_wait() ? "ncclWaitSignal" : "ncclPutSignal");
   TRY(check_operable());
   TRY(ways_.check(call, membership_));
   return first_cause(one_sided_->run(call, Deadline::after(kConnectTime)));
 }
 
-Result<bool> Communicator::run_known(std::span<calls::Task> tasks) {
+Result<operations::Chosen> Communicator::choose_launches(std::span<calls::Task> tasks) {
   const InUse in_use = use(tasks.front().call);
   TRY(check_operable());
-  return operations_->run_known(tasks);
+  return operations_->choose(tasks);
 }
 
-Result<std::vector<operations::Ready>> Communicator::prepare(std::span<calls::Task> tasks) {
-  const InUse in_use = use(tasks.front().call);
+Status Communicator::connect_chosen(operations::Chosen& chosen) {
+  const InUse in_use = use(chosen.tasks.front().call);
   TRY(check_operable());
-  return operations_->prepare(tasks);
+  return first_cause(operations_->connect(chosen, Deadline::after(kConnectTime)));
 }
 
-Status Communicator::connect(std::span<operations::Ready> launches) {
-  const InUse in_use = launches.empty() ? use("ncclGroupEnd") : use(launches[0].calls.front());
+Status Communicator::launch_chosen(const operations::Chosen& chosen, size_t number) {
+  const InUse in_use = use(chosen.tasks.front().call);
   TRY(check_operable());
-  return first_cause(operations_->connect(launches, Deadline::after(kConnectTime)));
-}
-
-Status Communicator::launch(const operations::Ready& ready) {
-  const InUse in_use = use(ready.calls.front());
-  TRY(check_operable());
-  return operations_->launch(ready);
+  return operations_->launch(chosen, number, 1);
 }
 
 Result<double> Communicator::predict(std::span<const calls::Task> tasks) {

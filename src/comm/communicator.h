@@ -89,20 +89,19 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   /// needs no operations goes on working.
   Status revoke();
 
-  /// Operations (see OperationQueue). Only when ready.
-  Status run(const calls::Task& task);
-  /// As OperationQueue::run_known().
-  Result<bool> run_known(std::span<calls::Task> tasks);
-  Result<std::vector<operations::Ready>> prepare(std::span<calls::Task> tasks);
-  Status connect(std::span<operations::Ready> launches);
-  Status launch(const operations::Ready& ready);
+  /// The calls of a group, all steps of OperationQueue. Only when ready.
+  Status perform(std::span<calls::Task> tasks);
+  /// The same step by step, for groups of several communicators; the last for each launch.
+  Result<operations::Chosen> choose_launches(std::span<calls::Task> tasks);
+  Status connect_chosen(operations::Chosen& chosen);
+  Status launch_chosen(const operations::Chosen& chosen, size_t number);
   Result<double> predict(std::span<const calls::Task> tasks);
   /// Registrations and windows.
   Buffers& buffers() { return buffers_; }
   /// Collective: see registry::Windows. Only when ready.
   Result<const void*> register_window(void* user, size_t bytes, int flags);
   /// One-sided operations (see OneSided). Only when ready.
-  Status run(const operations::OneSidedCall& call);
+  Status perform_one_sided(const operations::OneSidedCall& call);
 
   operations::Operators& operators() { return operators_; }
   const operations::Operators& operators() const { return operators_; }

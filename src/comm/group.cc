@@ -56,13 +56,12 @@ Group::Tasks* Group::find_tasks(const void* handle) {
   return &*found;
 }
 
-Result<Completion> Group::add_task(std::shared_ptr<Communicator> communicator,
-                                   const calls::Task& task) {
+Result<Completion> Group::add_task(std::shared_ptr<Communicator> communicator, calls::Task& task) {
   const bool blocking = communicator->configuration().blocking;
   // The common case: nothing to record.
   const bool is_profiled = communicator->profiling() != nullptr;
   if (depth_ == 0 && blocking && !task.call.is_message() && !is_profiled) {
-    TRY(communicator->run(task));
+    TRY(communicator->perform({&task, 1}));
     return Completion::Done;
   }
   start();
@@ -90,7 +89,7 @@ Result<Completion> Group::add_one_sided(std::shared_ptr<Communicator> communicat
                                         operations::OneSidedCall call) {
   const bool blocking = communicator->configuration().blocking;
   if (depth_ == 0 && blocking) {
-    TRY(communicator->run(call));
+    TRY(communicator->perform_one_sided(call));
     return Completion::Done;
   }
   start();
@@ -198,9 +197,10 @@ void Group::keep_memory(Work work) {
   if (work_.is_empty()) work_ = std::move(work);
 }
 
-Status Group::run(Work& work) {
+Status Group::run_work(Work& work) {
+  // What most groups are: the calls of one communicator, often one call.
   if (work.jobs.empty() && work.one_sided.empty() && work.tasks.size() == 1)
-    return run_alone(work.tasks);
+    return work.tasks[0].communicator->perform(work.tasks[0].tasks);
   Status jobs = work.jobs.empty() ? Status() : run_jobs(work.jobs);
   if (!jobs.is_ok()) {
     for (Job& job : work.jobs)
@@ -214,7 +214,7 @@ Status Group::run(Work& work) {
 
 Status Group::run_one_sided(const std::vector<OneSidedTask>& calls, bool waits) {
   for (const OneSidedTask& of : calls)
-    if (of.call.is_wait() == waits) TRY(of.communicator->run(of.call));
+    if (of.call.is_wait() == waits) TRY(of.communicator->perform_one_sided(of.call));
   return {};
 }
 
@@ -253,30 +253,22 @@ Status Group::run_jobs(std::vector<Job>& jobs) {
   return {};
 }
 
-// What most groups are: the calls of one communicator, often one call.
-Status Group::run_alone(std::vector<Tasks>& of_one) {
-  Tasks& alone = of_one.front();
-  if (alone.tasks.size() == 1 && !alone.tasks[0].call.is_message())
-    return alone.communicator->run(alone.tasks[0]);
-  if (TRY(alone.communicator->run_known(alone.tasks))) return {};
-  return run_tasks(of_one);
-}
-
 Status Group::run_tasks(std::vector<Tasks>& tasks) {
   std::stable_sort(tasks.begin(), tasks.end(), [](const Tasks& a, const Tasks& b) {
     return a.communicator->id_hash() < b.communicator->id_hash();
   });
-  std::vector<std::vector<operations::Ready>> launches;
-  for (Tasks& of : tasks) launches.push_back(TRY(of.communicator->prepare(of.tasks)));
-  for (size_t i = 0; i < tasks.size(); ++i) TRY(tasks[i].communicator->connect(launches[i]));
+  std::vector<operations::Chosen> chosen;
+  for (Tasks& of : tasks) chosen.push_back(TRY(of.communicator->choose_launches(of.tasks)));
+  for (size_t i = 0; i < tasks.size(); ++i) TRY(tasks[i].communicator->connect_chosen(chosen[i]));
   for (size_t first = 0, end = 0; first < tasks.size(); first = end) {
     size_t most = 0;
     const uint64_t id = tasks[first].communicator->id_hash();
     for (end = first; end < tasks.size() && tasks[end].communicator->id_hash() == id; ++end)
-      most = std::max(most, launches[end].size());
+      most = std::max(most, chosen[end].launches());
     for (size_t i = 0; i < most; ++i)
       for (size_t rank = first; rank < end; ++rank)
-        if (i < launches[rank].size()) TRY(tasks[rank].communicator->launch(launches[rank][i]));
+        if (i < chosen[rank].launches())
+          TRY(tasks[rank].communicator->launch_chosen(chosen[rank], i));
   }
   return {};
 }
@@ -291,7 +283,7 @@ Group::Communicators Group::communicators_of(const Work& work) {
 }
 
 Status Group::run_and_settle(Work& work, const Communicators& in_progress) {
-  Status status = guarded([&] { return run(work); });
+  Status status = guarded([&] { return run_work(work); });
   work.profile.end();
   for (const auto& communicator : in_progress) communicator->settle_background(status.copy());
   return status;

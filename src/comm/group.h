@@ -64,7 +64,7 @@ class Group {
   Tasks* find_tasks(const void* handle);
 
   /// Records, or carries out at once when no group is open.
-  Result<Completion> add_task(std::shared_ptr<Communicator> communicator, const calls::Task& task);
+  Result<Completion> add_task(std::shared_ptr<Communicator> communicator, calls::Task& task);
   /// The same of a one-sided operation.
   Result<Completion> add_one_sided(std::shared_ptr<Communicator> communicator,
                                    operations::OneSidedCall call);
@@ -103,10 +103,9 @@ class Group {
   using Communicators = std::set<std::shared_ptr<Communicator>>;
 
   Status agree_on_blocking(bool blocking);
-  static Status run(Work& work);
+  static Status run_work(Work& work);
   static Status run_jobs(std::vector<Job>& jobs);
   static Status run_tasks(std::vector<Tasks>& tasks);
-  static Status run_alone(std::vector<Tasks>& of_one);
   static Status run_one_sided(const std::vector<OneSidedTask>& calls, bool waits);
   Result<Completion> carry_out(Work work, bool blocking);
   void keep_memory(Work work);

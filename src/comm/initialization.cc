@@ -318,17 +318,24 @@ void Communicator::share_buffers(bool of_captured) {
 }
 
 void Communicator::make_operations(const planner::Settings& settings) {
-  operations_ = std::make_unique<operations::OperationQueue>(
-      machine_, device(), rank(), settings, endpoint_.get(), control_.words(), log_.get(),
-      configuration_.graphs_mix, graphs_);
-  if (buffers_.exports() != nullptr) operations_->open_buffers(*buffers_.exports());
-  if (agreement_ != nullptr) operations_->plan_by(*agreement_);
-  if (message_agreement_ != nullptr) operations_->plan_messages_by(*message_agreement_);
   start_tuning(settings);
-  if (tuning_ != nullptr) operations_->tune(*tuning_);
-  if (configuration_.orders_launches && nranks() > 1 && log_.is_open())
-    operations_->order_launches(log_->recorder());
   start_profiling();
+  operations_ = std::make_unique<operations::OperationQueue>(operations::OperationQueue::Parts{
+      .machine = machine_,
+      .device = device(),
+      .rank = rank(),
+      .settings = settings,
+      .endpoint = endpoint_.get(),
+      .control = control_.words(),
+      .log = log_.get(),
+      .graphs_mix = configuration_.graphs_mix,
+      .graphs = graphs_,
+      .exports = buffers_.exports().get(),
+      .agreement = agreement_.get(),
+      .message_agreement = message_agreement_.get(),
+      .tuning = tuning_.get(),
+      .profiling = profiling_.get(),
+      .orders_launches = configuration_.orders_launches && nranks() > 1 && log_.is_open()});
   buffers_.open_windows(std::make_unique<registry::Windows>(
       machine_, device(), member_.get(), /*are_possible=*/ways_.maps_all_memory()));
   if (one_sided_ == nullptr) one_sided_ = make_one_sided();
@@ -363,7 +370,6 @@ void Communicator::start_profiling() {
     if (const observe::KernelMarks& marks = log_->recorder()->marks())
       profiling_->read_marks(marks).ignore("channels of kernels are missing from the profile");
   }
-  operations_->profile(*profiling_);
 }
 
 }  // namespace niccolite::comm

@@ -66,10 +66,17 @@ void collect_streams(Batch& batch) {
   batch.streams = std::move(streams);
 }
 
+/// A collective on its way to a batch.
+struct Candidate {
+  const calls::Task* task = nullptr;
+  std::optional<Plan> alone{};  // how it goes by itself, where somebody has asked
+};
+
 /// Collectives that may share launches, in the order of the calls; or one by itself.
 struct Bin {
   enum class Kind : uint8_t { Alone, List, Joined } kind = Kind::Alone;
-  std::vector<const calls::Task*> tasks;
+  std::vector<const calls::Task*> tasks{};
+  std::vector<Plan> plans{};  // by task: of a list; of one by itself, where it is known
 };
 
 /// Only operations that may share are planned here, and only where there are several of them.
@@ -77,43 +84,59 @@ class Binning {
  public:
   explicit Binning(Planner& planner) : planner_(planner) {}
 
-  void add_alone(const calls::Task& task) {
-    bins_.push_back({.kind = Bin::Kind::Alone, .tasks = {&task}});
+  void add_alone(Candidate one) {
+    Bin& bin = bins_.emplace_back(Bin{.kind = Bin::Kind::Alone, .tasks = {one.task}});
+    if (one.alone) bin.plans.push_back(*std::move(one.alone));
   }
 
   Status add(const calls::Task& task) {
     const planner::Request& request = task.call.request;
-    const std::optional<Plan> listed = TRY(planner_.listed(request));
-    const Bin::Kind kind = listed ? Bin::Kind::List : Bin::Kind::Joined;
-    const Kernel kernel = kernel_of(listed ? *listed : TRY(planner_.collective(request)));
-    // A list has one program.
-    const int root = schedule::has_root(request.collective) ? request.root : 0;
-    const auto program = listed ? std::optional(std::pair(request.collective, root)) : std::nullopt;
-    const auto [place, is_new] = bin_of_.try_emplace({program, kernel}, bins_.size());
-    if (is_new) bins_.push_back({.kind = kind, .tasks = {}});
-    bins_[place->second].tasks.push_back(&task);
+    std::optional<Plan> listed = TRY(planner_.listed(request));
+    Key key;
+    if (listed) {
+      // A list has one program.
+      const int root = schedule::has_root(request.collective) ? request.root : 0;
+      key.list = {request.collective, root, kernel_of(*listed)};
+    } else if (schedule::reduces(request.collective)) {
+      key.reduction = {request.type, request.op.operation};
+    }
+    const auto [place, is_new] = bin_of_.try_emplace(key, bins_.size());
+    if (is_new) bins_.push_back({.kind = listed ? Bin::Kind::List : Bin::Kind::Joined});
+    Bin& bin = bins_[place->second];
+    bin.tasks.push_back(&task);
+    if (listed) bin.plans.push_back(*std::move(listed));
     return {};
   }
 
-  const std::vector<Bin>& bins() const { return bins_; }  // in the order of their first calls
+  std::vector<Bin> take() { return std::move(bins_); }  // in the order of their first calls
 
  private:
+  /// Joined operations that reduce alike have the same kernel, unless their algorithms differ,
+  /// which depends on how many they are: add_joined().
+  struct Key {
+    std::optional<std::tuple<Collective, int, Kernel>> list{};
+    std::optional<std::pair<executor::DataType, planner::Operation>> reduction{};
+    friend auto operator<=>(const Key&, const Key&) = default;
+  };
   Planner& planner_;
-  std::map<std::pair<std::optional<std::pair<Collective, int>>, Kernel>, size_t> bin_of_;
+  std::map<Key, size_t> bin_of_;
   std::vector<Bin> bins_;
 };
 
-/// In as few batches of at most `most` as there can be, which are of about one length.
-void add_batches(std::span<const calls::Task* const> tasks, size_t most, const Batch& like,
-                 std::vector<Batch>& batches) {
+/// In as few batches of at most `most` as there can be, which are of about one length. `plans`: by
+/// task, or none.
+void add_batches(std::span<const calls::Task* const> tasks, std::vector<Plan> plans, size_t most,
+                 const Batch& like, std::vector<Batch>& batches) {
   const size_t count = (tasks.size() + most - 1) / most;
   for (size_t i = 0; i < count; ++i) {
-    const size_t begin = i * tasks.size() / count;
-    const size_t end = (i + 1) * tasks.size() / count;
+    const auto begin = static_cast<std::ptrdiff_t>(i * tasks.size() / count);
+    const auto end = static_cast<std::ptrdiff_t>((i + 1) * tasks.size() / count);
     Batch& batch = batches.emplace_back(like);
-    batch.tasks.assign(tasks.begin() + static_cast<std::ptrdiff_t>(begin),
-                       tasks.begin() + static_cast<std::ptrdiff_t>(end));
+    batch.tasks.assign(tasks.begin() + begin, tasks.begin() + end);
     batch.outputs = batch.tasks;
+    if (plans.empty()) continue;
+    batch.plans.assign(std::make_move_iterator(plans.begin() + begin),
+                       std::make_move_iterator(plans.begin() + end));
   }
 }
 
@@ -121,6 +144,7 @@ void add_batches(std::span<const calls::Task* const> tasks, size_t most, const B
 struct ListedKind {
   Collective collective;
   std::vector<const calls::Task*> tasks{};  // in the order of the calls
+  std::vector<Plan> plans{};                // by task
   size_t small = 0;                         // of which so many could also be joined,
   size_t small_bytes = 0;                   // with so many bytes;
   double gain = 0;                          // and the others are faster by so many microseconds
@@ -132,36 +156,40 @@ bool pays(const ListedKind& kind, const planner::Settings& settings, bool is_cap
                                    is_captured);
 }
 
-/// Those of `tasks` that are faster in direct lists.
-Result<std::set<const calls::Task*>> add_direct_lists(std::span<const calls::Task* const> tasks,
+/// Makes batches of those of `candidates` that are faster in direct lists, and returns them.
+Result<std::set<const calls::Task*>> add_direct_lists(std::span<Candidate* const> candidates,
                                                       Planner& planner, bool is_captured,
                                                       std::vector<Batch>& batches) {
   std::vector<ListedKind> kinds;  // in the order of their first calls
   std::map<std::tuple<Collective, int, Kernel>, size_t> kind_of;
-  for (const calls::Task* task : tasks) {
-    const planner::Request& request = task->call.request;
-    const std::optional<Plan> plan = TRY(planner.listed_directly(request));
+  for (Candidate* const candidate : candidates) {
+    const planner::Request& request = candidate->task->call.request;
+    std::optional<Plan> plan = TRY(planner.listed_directly(request));
     if (!plan) continue;
     const bool is_small = request.bytes() <= kMostJoinedBytes;
-    const double gain =
-        is_small ? 0 : TRY(planner.collective(request)).microseconds - plan->microseconds;
+    double gain = 0;
+    if (!is_small) {
+      candidate->alone = TRY(planner.collective(request));
+      gain = candidate->alone->microseconds - plan->microseconds;
+    }
     if (gain < 0) continue;
     const int root = schedule::has_root(request.collective) ? request.root : 0;
     const auto [place, is_new] =
         kind_of.try_emplace({request.collective, root, kernel_of(*plan)}, kinds.size());
     if (is_new) kinds.push_back({.collective = request.collective});
     ListedKind& kind = kinds[place->second];
-    kind.tasks.push_back(task);
+    kind.tasks.push_back(candidate->task);
+    kind.plans.push_back(*std::move(plan));
     kind.gain += gain;
     if (!is_small) continue;
     ++kind.small;
     kind.small_bytes += request.bytes();
   }
   std::set<const calls::Task*> taken;
-  for (const ListedKind& kind : kinds) {
+  for (ListedKind& kind : kinds) {
     if (kind.tasks.size() < 2 || !pays(kind, planner.settings(), is_captured)) continue;
-    add_batches(kind.tasks, executor::kMostDirectListWorks, {.is_list = true, .goes_direct = true},
-                batches);
+    add_batches(kind.tasks, std::move(kind.plans), executor::kMostDirectListWorks,
+                {.is_list = true, .goes_direct = true}, batches);
     taken.insert(kind.tasks.begin(), kind.tasks.end());
   }
   return taken;
@@ -173,17 +201,20 @@ Status add_joined(const Bin& bin, Planner& planner, std::vector<Batch>& batches)
   const auto count = static_cast<int>(std::min<size_t>(bin.tasks.size(), executor::kMaxWorks));
   const int usual = planner::usual_channels(settings);
   const int share = std::max(1, usual / count);
-  std::array<std::vector<const calls::Task*>, executor::kProtocols> by_protocol;
+  std::map<std::pair<Protocol, Kernel>, Bin> alike;
   for (const calls::Task* task : bin.tasks) {
-    const Plan plan = TRY(planner.collective(task->call.request, share));
-    by_protocol[static_cast<size_t>(plan.protocol)].push_back(task);
+    Plan plan = TRY(planner.collective(task->call.request, share));
+    Bin& of = alike[{plan.protocol, kernel_of(plan)}];
+    of.tasks.push_back(task);
+    of.plans.push_back(std::move(plan));
   }
   const int most_by_workers = executor::kMaxWorkers / most_workers(settings.nranks);
-  for (size_t protocol = 0; protocol < by_protocol.size(); ++protocol) {
+  for (auto& [kind, of] : alike) {
+    const auto protocol = static_cast<size_t>(kind.first);
     const int most_by_channels =
         std::min(static_cast<int>(settings.shapes[protocol].channels), usual) / share;
     const int most = std::min({most_by_channels, most_by_workers, executor::kMaxWorks});
-    add_batches(by_protocol[protocol], static_cast<size_t>(std::max(1, most)),
+    add_batches(of.tasks, std::move(of.plans), static_cast<size_t>(std::max(1, most)),
                 {.most_channels = share}, batches);
   }
   return {};
@@ -192,36 +223,40 @@ Status add_joined(const Bin& bin, Planner& planner, std::vector<Batch>& batches)
 Status add_collectives(std::span<const calls::Task> tasks, Planner& planner, bool is_captured,
                        std::vector<Batch>& batches) {
   const planner::Settings& settings = planner.settings();
-  std::vector<const calls::Task*> left, candidates;
-  for (const calls::Task& task : tasks) {
-    if (task.call.is_message()) continue;
-    left.push_back(&task);
-    if (may_share(task, kMostListedBytes / static_cast<size_t>(std::max(1, settings.nranks - 1)),
+  std::vector<Candidate> left;
+  for (const calls::Task& task : tasks)
+    if (!task.call.is_message()) left.push_back({.task = &task});
+  std::vector<Candidate*> candidates;
+  for (Candidate& one : left)
+    if (may_share(*one.task,
+                  kMostListedBytes / static_cast<size_t>(std::max(1, settings.nranks - 1)),
                   settings))
-      candidates.push_back(&task);
-  }
+      candidates.push_back(&one);
   if (candidates.size() > 1) {
     const std::set<const calls::Task*> taken =
         TRY(add_direct_lists(candidates, planner, is_captured, batches));
-    std::erase_if(left, [&](const calls::Task* task) { return taken.contains(task); });
+    std::erase_if(left, [&](const Candidate& one) { return taken.contains(one.task); });
   }
-  const auto may_join = [&](const calls::Task* task) {
-    return may_share(*task, kMostJoinedBytes, settings);
+  const auto may_join = [&](const Candidate& one) {
+    return may_share(*one.task, kMostJoinedBytes, settings);
   };
   const auto joining = std::ranges::count_if(left, may_join);
   Binning binning(planner);
-  for (const calls::Task* task : left) {
-    if (joining > 1 && may_join(task)) {
-      TRY(binning.add(*task));
+  for (Candidate& one : left) {
+    if (joining > 1 && may_join(one)) {
+      TRY(binning.add(*one.task));
     } else {
-      binning.add_alone(*task);
+      binning.add_alone(std::move(one));
     }
   }
-  for (const Bin& bin : binning.bins()) {
+  for (Bin& bin : binning.take()) {
     if (bin.tasks.size() == 1) {
-      add_batches(bin.tasks, 1, {}, batches);
+      // The operation of a list goes otherwise than the same by itself.
+      if (bin.kind == Bin::Kind::List) bin.plans.clear();
+      add_batches(bin.tasks, std::move(bin.plans), 1, {}, batches);
     } else if (bin.kind == Bin::Kind::List) {
-      add_batches(bin.tasks, executor::kMostListWorks, {.is_list = true}, batches);
+      add_batches(bin.tasks, std::move(bin.plans), executor::kMostListWorks, {.is_list = true},
+                  batches);
     } else {
       TRY(add_joined(bin, planner, batches));
     }

@@ -45,6 +45,9 @@ struct Batch {
   bool is_beside = false;                     // needs not wait for the batch before it
   bool goes_direct = false;                   // executor::Launch::list_access, of a list
   int most_channels = 0;  // of each collective that else shares the launch; 0: of one alone
+  // By work: how each collective goes, as it was planned to decide on this batch. Empty: nothing
+  // had to be decided, and nothing is planned yet, as of messages.
+  std::vector<planner::Plan> plans{};
 
   bool holds_messages() const { return tasks[0]->call.is_message(); }
 };

@@ -28,7 +28,7 @@ class HostLauncher final : public Launcher {
                executor::host::PreparedLaunch launch)
       : machine_(machine), device_(device), launch_(std::move(launch)) {}
 
-  Status queue(std::span<const executor::Buffers> buffers, LaunchOptions options) override {
+  Status queue_kernel(std::span<const executor::Buffers> buffers, LaunchOptions options) override {
     return launch_.launch(machine_, device_, options.stream, buffers, options.number,
                           std::move(options.order));
   }
@@ -43,7 +43,7 @@ class CudaLauncher final : public Launcher {
  public:
   explicit CudaLauncher(executor::cuda::PreparedLaunch launch) : launch_(std::move(launch)) {}
 
-  Status queue(std::span<const executor::Buffers> buffers, LaunchOptions options) override {
+  Status queue_kernel(std::span<const executor::Buffers> buffers, LaunchOptions options) override {
     TRY(launch_.set_buffers(buffers));
     return launch_.launch(options.stream, options.begun, options.number, options.is_beside_last);
   }
@@ -80,12 +80,12 @@ Result<std::unique_ptr<Launcher>> Launcher::create(gpu::Machine& machine, int de
   return launcher;
 }
 
-Status Launcher::launch(std::span<const executor::Buffers> buffers, LaunchOptions options) {
-  if (scratch_.empty()) return queue(buffers, std::move(options));
+Status Launcher::queue(std::span<const executor::Buffers> buffers, LaunchOptions options) {
+  if (scratch_.empty()) return queue_kernel(buffers, std::move(options));
   buffers_.assign(buffers.begin(), buffers.end());
   for (size_t work = 0; work < buffers_.size() && work < scratch_.size(); ++work)
     buffers_[work].scratch = scratch_[work];
-  return queue(buffers_, std::move(options));
+  return queue_kernel(buffers_, std::move(options));
 }
 
 Status load_kernels(gpu::Machine& machine, int device) {

@@ -53,15 +53,16 @@ class Launcher {
                                                   executor::Launch launch,
                                                   std::vector<void*> scratch);
   /// Queues the launch with the users' buffers, one for each of its works.
-  Status launch(std::span<const executor::Buffers> buffers, LaunchOptions options);
+  Status queue(std::span<const executor::Buffers> buffers, LaunchOptions options);
 
   /// Of a communicator that is profiled; else empty.
   const profiling::LaunchForm& form() const { return form_; }
   void set_form(profiling::LaunchForm form) { form_ = std::move(form); }
 
  protected:
-  /// launch() with all buffers, scratch buffers among them.
-  virtual Status queue(std::span<const executor::Buffers> buffers, LaunchOptions options) = 0;
+  /// queue() with all buffers, scratch buffers among them.
+  virtual Status queue_kernel(std::span<const executor::Buffers> buffers,
+                              LaunchOptions options) = 0;
 
   int ctas_ = 0;
 

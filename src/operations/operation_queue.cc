@@ -3,13 +3,11 @@
 #include <algorithm>
 
 #include "gpu/machine.h"
-#include "operations/batches.h"
 #include "operations/call_key.h"
 #include "operations/launch_order.h"
 #include "operations/launcher.h"
 #include "operations/message_agreement.h"
 #include "operations/plan_agreement.h"
-#include "operations/planned.h"
 #include "operations/plans.h"
 #include "operations/tuning.h"
 #include "profiling/profiling.h"
@@ -62,129 +60,329 @@ Buffers buffers_of(const calls::Task& task, const Planner& planner) {
   return buffers;
 }
 
+/// Without it operations are launched as they come.
+std::unique_ptr<LaunchOrder> join_order(const OperationQueue::Parts& parts,
+                                        const planner::Settings& settings, StreamOrder& order) {
+  Result<std::shared_ptr<gpu::Event>> last_work = order.last_work();
+  if (!last_work.is_ok()) return nullptr;
+  Result<std::unique_ptr<LaunchOrder>> joined =
+      LaunchOrder::join({.machine = parts.machine,
+                         .device = parts.device,
+                         .recorder = parts.log->recorder(),
+                         .last_work = std::move(last_work).take(),
+                         .most_ctas = planner::most_channels(settings),
+                         .usual_ctas = planner::usual_channels(settings)});
+  return joined.is_ok() ? std::move(joined).take() : nullptr;
+}
+
+/// The collectives of a group, which all ranks have in one order: about these they agree.
+struct Collectives {
+  size_t count = 0;
+  PlanAgreement::Kinds kind = 0;  // none where there are none
+};
+Collectives collectives_of(std::span<const calls::Task> tasks) {
+  Collectives collectives;
+  uint16_t tags = 0;
+  for (const calls::Task& task : tasks) {
+    if (task.call.is_message()) continue;
+    ++collectives.count;
+    tags = static_cast<uint16_t>(tags * 31 + tag_of(task.call));
+  }
+  if (collectives.count > 0) collectives.kind = PlanAgreement::kind_of(tags);
+  return collectives;
+}
+
+/// The launch of the batch, but for its plan.
+GroupLaunch launch_of(const Batch& batch, std::span<const calls::Task> tasks) {
+  GroupLaunch launch{.joined = {batch.streams.begin() + 1, batch.streams.end()},
+                     .is_beside = batch.is_beside};
+  for (size_t work = 0; work < batch.tasks.size(); ++work) {
+    launch.tasks.push_back(static_cast<uint32_t>(batch.tasks[work] - tasks.data()));
+    launch.outputs.push_back(static_cast<uint32_t>(batch.outputs[work] - tasks.data()));
+    launch.calls.push_back(batch.tasks[work]->call);
+  }
+  return launch;
+}
+
+/// The buffers of one launch, by work.
+void collect_buffers(const GroupLaunch& launch, const Chosen& chosen,
+                     std::vector<Buffers>& buffers) {
+  buffers.clear();
+  for (size_t work = 0; work < launch.tasks.size(); ++work) {
+    const uint32_t task = launch.tasks[work], output = launch.outputs[work];
+    buffers.push_back(buffers_of(chosen.tasks[task], chosen.plans->planner));
+    if (output != task) buffers.back().output = chosen.tasks[output].output;
+  }
+}
+
+gpu::StreamHandle stream_of(const GroupLaunch& launch, const Chosen& chosen) {
+  return chosen.tasks[launch.tasks[0]].stream;
+}
+
+/// Calls with an event are alone in their launches.
+void* event_of(const GroupLaunch& launch, const Chosen& chosen) {
+  return chosen.tasks[launch.tasks[0]].launched;
+}
+
 }  // namespace
 
-OperationQueue::OperationQueue(gpu::Machine& machine, int device, int rank,
-                               const planner::Settings& settings, transport::Endpoint* endpoint,
-                               executor::ControlWords* control, calls::CallLog* log,
-                               bool graphs_mix, std::shared_ptr<GraphUses> graphs)
-    : machine_(machine),
-      device_(device),
-      rank_alone_(settings.nranks == 1),
-      endpoint_(endpoint),
-      control_(control),
-      log_(log),
-      scratch_(machine, device),
-      order_(machine, device, graphs_mix, std::move(graphs)),
-      plain_(new Plans{.planner = Planner(settings, rank)}),
-      plans_(plain_.get()) {
-  if (settings.reaches_users)
+size_t Chosen::launches() const { return group->launches.size(); }
+
+OperationQueue::OperationQueue(Parts parts)
+    : machine_(parts.machine),
+      device_(parts.device),
+      rank_alone_(parts.settings.nranks == 1),
+      endpoint_(parts.endpoint),
+      control_(parts.control),
+      log_(parts.log),
+      exports_(parts.exports),
+      agreement_(parts.agreement),
+      message_agreement_(parts.message_agreement),
+      profiling_(parts.profiling),
+      scratch_(machine_, device_),
+      order_(machine_, device_, parts.graphs_mix, std::move(parts.graphs)),
+      plain_(new Plans{.planner = Planner(parts.settings, parts.rank)}) {
+  if (Tuning* const tuning = parts.tuning; tuning != nullptr)
+    plain_->planner.decide_by([tuning](const planner::Settings& settings, Collective collective,
+                                       size_t bytes, int most_channels) {
+      return tuning->choose(settings, collective, bytes, most_channels);
+    });
+  if (parts.settings.reaches_users || agreement_ != nullptr)
     captured_.reset(new Plans{.planner = plain_->planner, .is_captured = true});
+  if (agreement_ != nullptr) {
+    agreed_.reset(new Plans{.planner = plain_->planner});
+    agreed_->planner.plan_for_reach(Planner::Of::Collectives);
+    captured_->planner.plan_for_reach(Planner::Of::CollectivesAndMessages);
+    plain_->planner.plan_for_slots();
+  }
+  if (parts.orders_launches) launch_order_ = join_order(parts, plain_->planner.settings(), order_);
 }
 
 OperationQueue::~OperationQueue() = default;
-
-void OperationQueue::order_launches(std::shared_ptr<const observe::Recorder> recorder) {
-  // Without it operations are launched as they come.
-  Result<std::shared_ptr<gpu::Event>> last_work = order_.last_work();
-  if (!last_work.is_ok()) return;
-  Result<std::unique_ptr<LaunchOrder>> order =
-      LaunchOrder::join({.machine = machine_,
-                         .device = device_,
-                         .recorder = std::move(recorder),
-                         .last_work = std::move(last_work).take(),
-                         .most_ctas = planner::most_channels(plain_->planner.settings()),
-                         .usual_ctas = planner::usual_channels(plain_->planner.settings())});
-  if (order.is_ok()) launch_order_ = std::move(order).take();
-}
-
-void OperationQueue::tune(Tuning& tuning) {
-  const auto decide = [&tuning](const planner::Settings& settings, Collective collective,
-                                size_t bytes, int most_channels) {
-    return tuning.choose(settings, collective, bytes, most_channels);
-  };
-  plain_->planner.decide_by(decide);
-  if (agreed_) agreed_->planner.decide_by(decide);
-  if (captured_) captured_->planner.decide_by(decide);
-}
-
-void OperationQueue::open_buffers(registry::BufferExports& exports) { exports_ = &exports; }
-
-void OperationQueue::plan_by(PlanAgreement& agreement) {
-  agreement_ = &agreement;
-  agreed_.reset(new Plans{.planner = plain_->planner});
-  agreed_->planner.plan_for_reach(Planner::Of::Collectives);
-  captured_.reset(new Plans{.planner = plain_->planner, .is_captured = true});
-  captured_->planner.plan_for_reach(Planner::Of::CollectivesAndMessages);
-  plain_->planner.plan_for_slots();
-}
 
 void OperationQueue::open_windows(const registry::Windows& windows, bool plans_for_it) {
   const bool are_plans_new =
       plans_for_it && plain_->planner.plan_for_reach(Planner::Of::CollectivesAndMessages);
   if (windows_ != nullptr && !are_plans_new) return;
   windows_ = &windows;
-  forget(*plain_);
-  if (agreed_) forget(*agreed_);
-  if (captured_) forget(*captured_);
+  retire(plain_->forget());
+  if (agreed_) retire(agreed_->forget());
+  if (captured_) retire(captured_->forget());
 }
 
-Status OperationQueue::choose_plans(std::span<const calls::Task> tasks) {
-  used_.clear();  // of a call that failed
-  capture_.reset();
+Status OperationQueue::carry_out(std::span<calls::Task> tasks,
+                                 std::chrono::milliseconds connect_time) {
+  Chosen chosen;
+  TRY(choose_launches(tasks, chosen));
+  if (chosen.is_new) TRY(connect(chosen, Deadline::after(connect_time)));
+  return launch(chosen, 0, chosen.launches());
+}
+
+Result<Chosen> OperationQueue::choose(std::span<calls::Task> tasks) {
+  Chosen chosen;
+  TRY(choose_launches(tasks, chosen));
+  return chosen;
+}
+
+Status OperationQueue::choose_launches(std::span<calls::Task> tasks, Chosen& chosen) {
+  chosen.tasks = tasks;
+  TRY(choose_plans(chosen));
+  // Captured messages have plans for the receiver's buffer anyway.
+  if (message_agreement_ != nullptr && !chosen.plans->is_captured)
+    TRY(message_agreement_->begin(tasks));
+  chosen.group = chosen.plans->find(tasks);
+  return chosen.group == nullptr ? plan_launches(chosen) : Status();
+}
+
+Status OperationQueue::choose_plans(Chosen& chosen) {
+  const std::span<const calls::Task> tasks = chosen.tasks;
+  chosen.plans = plain_.get();
   // Where buffers are reached anyway, the two differ in groups alone.
-  if (!captured_ || (agreement_ == nullptr && tasks.size() == 1)) {
-    plans_ = plain_.get();
+  if (!captured_ || (agreement_ == nullptr && tasks.size() == 1)) return {};
+  chosen.capture = TRY(machine_.capture_of(device_, tasks[0].stream));
+  if (chosen.capture->state != gpu::CaptureState::None) {
+    chosen.plans = captured_.get();
     return {};
   }
-  capture_ = TRY(machine_.capture_of(device_, tasks[0].stream));
-  if (capture_->state != gpu::CaptureState::None) {
-    plans_ = captured_.get();
-    return {};
-  }
-  plans_ = plain_.get();
   if (agreement_ == nullptr) return {};
-  size_t collectives = 0;
-  uint16_t tags = 0;  // of the collectives, which all ranks have in one order
-  for (const calls::Task& task : tasks) {
-    if (task.call.is_message()) continue;
-    ++collectives;
-    tags = static_cast<uint16_t>(tags * 31 + tag_of(task.call));
-  }
-  kind_ = PlanAgreement::kind_of(tags);
-  const PlanAgreement::Kinds for_reach = TRY(agreement_->begin(collectives));
-  if (collectives > 0 && (kind_ & for_reach) != 0) plans_ = agreed_.get();
+  const Collectives collectives = collectives_of(tasks);
+  chosen.kind = collectives.kind;
+  const PlanAgreement::Kinds for_reach = TRY(agreement_->begin(collectives.count));
+  if ((chosen.kind & for_reach) != 0) chosen.plans = agreed_.get();
   return {};
 }
 
-// Those that are captured have plans for the receiver's buffer anyway.
-Status OperationQueue::choose_plans_of_messages(std::span<calls::Task> tasks) {
-  if (message_agreement_ == nullptr || plans_->is_captured) return {};
-  return message_agreement_->begin(tasks);
+// Allocates, and plans what no plans are remembered for.
+Status OperationQueue::plan_launches(Chosen& chosen) {
+  TRY(check_captures(chosen));
+  TRY(check_events(chosen.tasks));
+  Plans& plans = *chosen.plans;
+  chosen.is_new = true;
+  chosen.group = std::make_shared<GroupLaunches>();
+  for (const calls::Task& task : chosen.tasks) chosen.group->calls.push_back(task.call);
+  std::vector<Batch> batches = TRY(make_batches(chosen.tasks, plans.planner, plans.is_captured));
+  for (Batch& batch : batches) {
+    GroupLaunch& launch = chosen.group->launches.emplace_back(launch_of(batch, chosen.tasks));
+    const calls::Call& first = launch.calls[0];
+    if (is_copy(first)) continue;
+    const bool is_single = launch.calls.size() == 1 && !first.is_message();
+    std::string name = is_single ? std::string() : name_of(batch);
+    launch.launcher = is_single ? plans.find(first.request) : plans.find(name);
+    if (launch.launcher != nullptr) continue;
+    launch.planned = std::make_unique<Planned>(
+        TRY(plan_batch(std::move(batch), plans.planner, std::move(name))));
+    const planner::Plan& plan = launch.planned->plan;
+    if (endpoint_ != nullptr) TRY(endpoint_->reserve(*plan.program, plan.protocol));
+  }
+  return {};
 }
 
-Status OperationQueue::queue(Launcher& launcher, std::span<const calls::Call> calls,
-                             std::span<const Buffers> buffers, LaunchOptions options) {
+// Streams of one group are joined, which cannot be done across the border of a capture.
+Status OperationQueue::check_captures(const Chosen& chosen) const {
+  const std::span<const calls::Task> tasks = chosen.tasks;
+  std::optional<gpu::Capture> first = chosen.capture;
+  gpu::StreamHandle last = tasks[0].stream;
+  for (const calls::Task& task : tasks) {
+    if (task.stream == last) continue;
+    if (!first) first = TRY(machine_.capture_of(device_, tasks[0].stream));
+    last = task.stream;
+    const gpu::Capture capture = TRY(machine_.capture_of(device_, task.stream));
+    if (capture.state != first->state || capture.id != first->id)
+      return Status::invalid_usage(
+          "rank {}: the streams of one group must all be captured by one graph, or none of them",
+          plain_->planner.rank());
+  }
+  return {};
+}
+
+// More than one could be, since each is recorded by its own launch; programs are held to what NCCL
+// takes.
+Status OperationQueue::check_events(std::span<const calls::Task> tasks) const {
+  const auto events = std::ranges::count_if(
+      tasks, [](const calls::Task& task) { return task.launched != nullptr; });
+  if (events <= 1) return {};
+  return Status::invalid_usage(
+      "Only one launch-completion event may be provided in one NCCL group: rank {} has {}",
+      plain_->planner.rank(), events);
+}
+
+Status OperationQueue::connect(Chosen& chosen, const Deadline& deadline) {
+  if (!chosen.is_new) return {};
+  for (GroupLaunch& launch : chosen.group->launches) {
+    if (launch.planned == nullptr) continue;
+    launch.launcher = TRY(bind(*chosen.plans, std::move(*launch.planned), deadline));
+    launch.planned.reset();
+  }
+  chosen.is_new = false;
+  // bind() has remembered a collective by itself.
+  if (chosen.plans->find(chosen.tasks) == nullptr)
+    retire(chosen.plans->remember(chosen.tasks, chosen.group));
+  return {};
+}
+
+Status OperationQueue::launch(const Chosen& chosen, size_t first, size_t count) {
+  const std::span<GroupLaunch> launches = std::span(chosen.group->launches).subspan(first, count);
+  for (size_t begin = 0, end = 0; begin < launches.size(); begin = end) {
+    const gpu::StreamHandle stream = stream_of(launches[begin], chosen);
+    // Launches that follow each other on one stream are one operation for the order of streams.
+    end = begin + 1;
+    if (launches[begin].joined.empty())
+      while (end < launches.size() && launches[end].joined.empty() &&
+             stream_of(launches[end], chosen) == stream)
+        ++end;
+    TRY(launch_on_stream(chosen, stream, launches.subspan(begin, end - begin)));
+  }
+  return {};
+}
+
+Status OperationQueue::launch_on_stream(const Chosen& chosen, gpu::StreamHandle stream,
+                                        std::span<GroupLaunch> launches) {
+  const std::span<const gpu::StreamHandle> joined = launches[0].joined;
+  if (!joined.empty()) TRY(wait_for_joined(stream, joined));
+  const bool is_asked = chosen.capture && stream == chosen.tasks[0].stream;
+  TRY(is_asked ? order_.before(stream, *chosen.capture) : order_.before(stream));
+  Underway underway{.chosen = chosen, .stream = stream, .uses = uses_, .buffers = buffers_};
+  Status status;
+  bool has_launched = false;
+  for (GroupLaunch& launch : launches) {
+    LaunchOptions options{.stream = stream,
+                          .launched = event_of(launch, chosen),
+                          .is_beside_last = launch.is_beside && has_launched};
+    status = launch_one(launch, underway, options);
+    if (!status.is_ok()) break;
+    has_launched = true;
+  }
+  if (has_launched) TRY(account(underway));
+  TRY(std::move(status));
+  return joined.empty() ? Status() : let_joined_go_on(stream, joined);
+}
+
+Status OperationQueue::wait_for_joined(gpu::StreamHandle stream,
+                                       std::span<const gpu::StreamHandle> joined) {
+  if (!join_event_.valid()) join_event_ = TRY(machine_.create_event(device_, /*timing=*/false));
+  for (const gpu::StreamHandle other : joined) {
+    TRY(machine_.record_event(join_event_, device_, other));
+    TRY(machine_.wait_event(device_, stream, join_event_));
+  }
+  return {};
+}
+
+Status OperationQueue::let_joined_go_on(gpu::StreamHandle stream,
+                                        std::span<const gpu::StreamHandle> joined) {
+  TRY(machine_.record_event(join_event_, device_, stream));
+  for (const gpu::StreamHandle other : joined)
+    TRY(machine_.wait_event(device_, other, join_event_));
+  return {};
+}
+
+Status OperationQueue::launch_one(GroupLaunch& launch, Underway& underway, LaunchOptions& options) {
+  collect_buffers(launch, underway.chosen, underway.buffers);
+  if (launch.launcher != nullptr) return launch_logged(launch, underway, options);
+  TRY(record(options.launched, options.stream));
+  return copy(launch, underway);
+}
+
+Status OperationQueue::copy(const GroupLaunch& launch, const Underway& underway) {
+  for (size_t work = 0; work < launch.calls.size(); ++work) {
+    const Buffers& buffers = underway.buffers[work];
+    const size_t bytes = launch.calls[work].request.bytes();
+    if (buffers.input == buffers.output || bytes == 0) continue;
+    TRY(machine_.copy_async(buffers.output, buffers.input, bytes, device_, underway.stream));
+  }
+  return {};
+}
+
+Status OperationQueue::launch_logged(GroupLaunch& launch, Underway& underway,
+                                     LaunchOptions& options) {
+  if (log_ != nullptr) options.number = log_->before_launch_on(order_.stream());
+  TRY(profiling_ != nullptr ? launch_profiled(launch, underway, options)
+                            : launch_offered(launch, underway, options));
+  if (log_ == nullptr) return {};
+  using Joined = calls::CallLog::Joined;
+  log_->add(launch.calls, order_.is_captured(),
+            launch.was_logged ? Joined::Before : Joined::Perhaps);
+  launch.was_logged = true;
+  return {};
+}
+
+Status OperationQueue::launch_profiled(const GroupLaunch& launch, Underway& underway,
+                                       LaunchOptions& options) {
+  const profiling::Profiling::Launch heard{.number = options.number,
+                                           .form = &launch.launcher->form(),
+                                           .calls = launch.calls,
+                                           .buffers = underway.buffers,
+                                           .stream = options.stream,
+                                           .is_captured = order_.is_captured()};
+  return profiling_->launch(heard, [&] { return launch_offered(launch, underway, options); });
+}
+
+Status OperationQueue::launch_offered(const GroupLaunch& launch, Underway& underway,
+                                      LaunchOptions& options) {
   if (launch_order_ != nullptr && !order_.is_captured())
-    TRY(launch_order_->before(launcher.ctas(), options));
+    TRY(launch_order_->before(launch.launcher->ctas(), options));
   if (options.launched != nullptr) TRY(record_launch(options));
-  if (agreement_ != nullptr && exports_ == nullptr && !order_.is_captured())
-    note_openness(launcher, calls, buffers);
-  const bool has_shared = windows_ != nullptr || exports_ != nullptr;
-  if (!has_shared || !launcher.advertises()) {
-    if (exports_ != nullptr && agreement_ != nullptr && !order_.is_captured() &&
-        !launcher.advertises())
-      note_without_advertisements(launcher, calls, buffers);
-    return launcher.launch(buffers, std::move(options));
-  }
-  if (buffers.size() == 1) {
-    const Buffers seen = advertise(buffers[0], calls[0]);
-    return launcher.launch({&seen, 1}, std::move(options));
-  }
-  seen_.clear();
-  for (size_t work = 0; work < buffers.size(); ++work)
-    seen_.push_back(advertise(buffers[work], calls[work]));
-  return launcher.launch(seen_, std::move(options));
+  offer_buffers(launch, underway);
+  return launch.launcher->queue(underway.buffers, std::move(options));
 }
 
 // The kernel records it by itself, where the driver lets it and it records nothing else. Otherwise
@@ -207,234 +405,33 @@ Status OperationQueue::record(void* launched, gpu::StreamHandle stream) {
   return recorded;
 }
 
-Status OperationQueue::run(const calls::Task& task, std::chrono::milliseconds connect_time) {
-  TRY(choose_plans({&task, 1}));
-  const Buffers buffers = buffers_of(task, plans_->planner);
-  if (is_copy(task.call)) {
-    TRY(before(task.stream));
-    TRY(record(task.launched, task.stream));
-    TRY(copy(buffers, task.call.request.bytes(), task.stream));
-    return after(task.stream);
-  }
-  std::shared_ptr<Launcher> launcher = find(task.call.request);
-  if (launcher == nullptr) {
-    Planned planned = TRY(plan_one(task.call));
-    launcher = TRY(bind(std::move(planned), Deadline::after(connect_time)));
-  }
-  TRY(before(task.stream));
-  TRY(launch_logged(*launcher, {&task.call, 1}, {&buffers, 1},
-                    {.stream = task.stream, .launched = task.launched}));
-  return after(task.stream);
-}
-
-// Of the stream that choose_plans() has asked about, if it has.
-Status OperationQueue::before(gpu::StreamHandle stream) {
-  return capture_ ? order_.before(stream, *capture_) : order_.before(stream);
-}
-
-// Exports stay while operations may use them. Of those that this launch uses a graph takes care, or
-// from now on BufferExports::Options::mark.
-Status OperationQueue::after(gpu::StreamHandle stream) {
-  if (!order_.is_captured()) {
+// Exports stay while operations may use them: a graph keeps the exports of captured launches, and
+// BufferExports::Options::mark keeps the others from now on.
+Status OperationQueue::account(Underway& underway) {
+  const bool is_captured = order_.is_captured();
+  if (!is_captured) {
     if (agreement_ != nullptr) agreement_->launched();
     if (message_agreement_ != nullptr) message_agreement_->launched();
   }
-  TRY(order_.after(stream));
-  if (launch_order_ != nullptr && !order_.is_captured()) launch_order_->after();
-  if (used_.empty()) return {};
-  if (!order_.is_captured()) {
-    used_.clear();  // which keeps its memory
-    return {};
-  }
-  auto kept = std::make_unique<Uses>(std::exchange(used_, {}));
-  TRY(machine_.keep_in_graph(device_, stream, kept.get(),
+  TRY(order_.after(underway.stream));
+  if (launch_order_ != nullptr && !is_captured) launch_order_->after();
+  if (!is_captured || underway.uses.empty()) return {};
+  auto kept = std::make_unique<Uses>(std::exchange(underway.uses, {}));
+  TRY(machine_.keep_in_graph(device_, underway.stream, kept.get(),
                              [](void* held) { delete static_cast<Uses*>(held); }));
   static_cast<void>(kept.release());  // the graph owns them now
   return {};
 }
 
-bool OperationQueue::may_be_known(std::span<const calls::Task> tasks) {
-  return tasks.size() <= kMostRememberedCalls &&
-         std::ranges::all_of(tasks, [&](const calls::Task& task) {
-           return task.stream == tasks[0].stream && task.launched == nullptr;
-         });
-}
-
-Result<bool> OperationQueue::run_known(std::span<calls::Task> tasks) {
-  const gpu::StreamHandle stream = tasks[0].stream;
-  TRY(choose_plans(tasks));
-  TRY(choose_plans_of_messages(tasks));
-  KnownGroup* const group = may_be_known(tasks) ? plans_->find(tasks) : nullptr;
-  if (group == nullptr) return false;
-  // All launches are on one stream: for the order of streams they are one operation.
-  TRY(before(stream));
-  Status launched = launch_known(*group, tasks);
-  TRY(after(stream));
-  TRY(std::move(launched));
-  return true;
-}
-
-Status OperationQueue::launch_known(KnownGroup& group, std::span<const calls::Task> tasks) {
-  for (KnownLaunch& known : group.launches) {
-    collect_buffers(known, tasks, buffers_);
-    TRY(launch_logged(
-        *known.launcher, known.calls, buffers_,
-        {.stream = tasks[0].stream, .is_beside_last = known.is_beside},
-        known.was_logged ? calls::CallLog::Joined::Before : calls::CallLog::Joined::Perhaps));
-    known.was_logged = true;
-  }
-  return {};
-}
-
-void OperationQueue::collect_buffers(const KnownLaunch& known, std::span<const calls::Task> tasks,
-                                     std::vector<Buffers>& buffers) const {
-  buffers.clear();
-  for (size_t work = 0; work < known.tasks.size(); ++work) {
-    const uint32_t task = known.tasks[work], output = known.outputs[work];
-    buffers.push_back(buffers_of(tasks[task], plans_->planner));
-    if (output != task) buffers.back().output = tasks[output].output;
-  }
-}
-
-Result<std::vector<Ready>> OperationQueue::prepare(std::span<calls::Task> tasks) {
-  TRY(choose_plans(tasks));
-  TRY(choose_plans_of_messages(tasks));
-  const bool is_plain = may_be_known(tasks);
-  if (const KnownGroup* known = is_plain ? plans_->find(tasks) : nullptr)
-    return recall(*known, tasks);
-  TRY(check_captures(tasks));
-  TRY(check_events(tasks));
-  const std::vector<Batch> batches = TRY(make_batches(tasks, plans_->planner, plans_->is_captured));
-  std::vector<Ready> launches;
-  for (const Batch& batch : batches) {
-    Ready ready;
-    ready.streams = batch.streams;
-    ready.is_beside = batch.is_beside;
-    for (size_t work = 0; work < batch.tasks.size(); ++work) {
-      const calls::Task& task = *batch.tasks[work];
-      ready.tasks.push_back(static_cast<uint32_t>(&task - tasks.data()));
-      ready.calls.push_back(task.call);
-      ready.buffers.push_back(buffers_of(task, plans_->planner));
-      ready.bytes.push_back(task.call.request.bytes());
-      if (task.launched != nullptr) ready.launched = task.launched;
-      if (const calls::Task* output = batch.outputs[work]; output != &task)
-        ready.buffers[work].output = output->output;
-      ready.outputs.push_back(static_cast<uint32_t>(batch.outputs[work] - tasks.data()));
-    }
-    const calls::Call& first = batch.tasks[0]->call;
-    if (!is_copy(first)) {
-      const bool is_single = batch.tasks.size() == 1 && !batch.holds_messages();
-      std::string name = is_single ? std::string() : name_of(batch);
-      ready.launcher = is_single ? find(first.request) : find(name);
-      if (ready.launcher == nullptr) {
-        Result<Planned> planned = is_single ? plan_one(first) : plan_batch(batch, std::move(name));
-        ready.planned = std::make_shared<Planned>(TRY(std::move(planned)));
-        const planner::Plan& plan = ready.planned->plan;
-        if (endpoint_ != nullptr) TRY(endpoint_->reserve(*plan.program, plan.protocol));
-      }
-    }
-    launches.push_back(std::move(ready));
-  }
-  if (!launches.empty() && is_plain)
-    for (const calls::Task& task : tasks) launches.front().group.push_back(task.call);
-  return launches;
-}
-
-Status OperationQueue::connect(std::span<Ready> launches, const Deadline& deadline) {
-  for (Ready& ready : launches) {
-    if (ready.planned == nullptr) continue;
-    ready.launcher = TRY(bind(std::move(*ready.planned), deadline));
-    ready.planned.reset();
-  }
-  remember_group(launches);
-  return {};
-}
-
-// Streams of one group are joined, which cannot be done across the border of a capture.
-Status OperationQueue::check_captures(std::span<const calls::Task> tasks) {
-  std::optional<gpu::Capture> first;
-  gpu::StreamHandle last = tasks[0].stream;
-  for (const calls::Task& task : tasks) {
-    if (task.stream == last) continue;
-    if (!first) first = TRY(machine_.capture_of(device_, tasks[0].stream));
-    last = task.stream;
-    const gpu::Capture capture = TRY(machine_.capture_of(device_, task.stream));
-    if (capture.state != first->state || capture.id != first->id)
-      return Status::invalid_usage(
-          "rank {}: the streams of one group must all be captured by one graph, or none of them",
-          plans_->planner.rank());
-  }
-  return {};
-}
-
-// More than one could be, since each is recorded by its own launch; programs are held to what NCCL
-// takes.
-Status OperationQueue::check_events(std::span<const calls::Task> tasks) const {
-  const auto events = std::ranges::count_if(
-      tasks, [](const calls::Task& task) { return task.launched != nullptr; });
-  if (events <= 1) return {};
-  return Status::invalid_usage(
-      "Only one launch-completion event may be provided in one NCCL group: rank {} has {}",
-      plans_->planner.rank(), events);
-}
-
-Status OperationQueue::launch(const Ready& ready) {
-  const gpu::StreamHandle stream = ready.streams[0];
-  const bool joins = ready.streams.size() > 1;
-  if (joins && !join_event_.valid())
-    join_event_ = TRY(machine_.create_event(device_, /*timing=*/false));
-  for (size_t other = 1; other < ready.streams.size(); ++other) {
-    TRY(machine_.record_event(join_event_, device_, ready.streams[other]));
-    TRY(machine_.wait_event(device_, stream, join_event_));
-  }
-  TRY(order_.before(stream));
-  if (ready.launcher != nullptr) {
-    TRY(launch_logged(*ready.launcher, ready.calls, ready.buffers,
-                      {.stream = stream, .launched = ready.launched}));
-  } else {
-    TRY(record(ready.launched, stream));
-    for (size_t i = 0; i < ready.buffers.size(); ++i)
-      TRY(copy(ready.buffers[i], ready.bytes[i], stream));
-  }
-  TRY(after(stream));
-  if (joins) TRY(machine_.record_event(join_event_, device_, stream));
-  for (size_t other = 1; other < ready.streams.size(); ++other)
-    TRY(machine_.wait_event(device_, ready.streams[other], join_event_));
-  return {};
-}
-
-// Between order_.before() and after().
-Status OperationQueue::launch_logged(Launcher& launcher, std::span<const calls::Call> calls,
-                                     std::span<const Buffers> buffers, LaunchOptions options,
-                                     calls::CallLog::Joined joined) {
-  if (profiling_ != nullptr) [[unlikely]]
-    return launch_profiled(launcher, calls, buffers, std::move(options));
-  if (log_ == nullptr) return queue(launcher, calls, buffers, std::move(options));
-  options.number = log_->before_launch_on(order_.stream());
-  TRY(queue(launcher, calls, buffers, std::move(options)));
-  log_->add(calls, order_.is_captured(), joined);
-  return {};
-}
-
-// The same, with a profiler.
-Status OperationQueue::launch_profiled(Launcher& launcher, std::span<const calls::Call> calls,
-                                       std::span<const Buffers> buffers, LaunchOptions options) {
-  if (log_ != nullptr) options.number = log_->before_launch_on(order_.stream());
-  const profiling::Profiling::Launch launch{.number = options.number,
-                                            .form = &launcher.form(),
-                                            .calls = calls,
-                                            .buffers = buffers,
-                                            .stream = options.stream,
-                                            .is_captured = order_.is_captured()};
-  TRY(profiling_->launch(launch,
-                         [&] { return queue(launcher, calls, buffers, std::move(options)); }));
-  if (log_ != nullptr) log_->add(calls, order_.is_captured());
-  return {};
-}
-
-Status OperationQueue::copy(const Buffers& buffers, size_t bytes, gpu::StreamHandle stream) {
-  if (buffers.input == buffers.output || bytes == 0) return {};
-  return machine_.copy_async(buffers.output, buffers.input, bytes, device_, stream);
+Result<double> OperationQueue::predict(std::span<const calls::Task> tasks) {
+  const bool is_agreed =
+      agreement_ != nullptr && (collectives_of(tasks).kind & agreement_->agreed()) != 0;
+  Planner& planner = (is_agreed ? *agreed_ : *plain_).planner;
+  std::vector<Batch> batches = TRY(make_batches(tasks, planner));
+  double microseconds = 0;
+  for (Batch& batch : batches)
+    microseconds += TRY(plan_batch(std::move(batch), planner, {})).plan.microseconds;
+  return microseconds;
 }
 
 }  // namespace niccolite::operations

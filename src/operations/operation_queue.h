@@ -1,11 +1,18 @@
-// OperationQueue: from the calls of one communicator to work on streams. Calls are *prepared*
-// (planned: may allocate), *connected* (may wait for peers' processes) and then *launched* (one
-// call of the driver each). Groups take each step for all before they take the next for any. What
-// is prepared and connected is remembered: repeating a call, or a group of the same calls, only
-// launches. Thread safety: one thread at a time.
+// OperationQueue: from the calls of one communicator to work on streams. The calls of a group go
+// one way, and a call by itself is a group of one:
 //
-// Its functions are in files by subject: operation_queue.cc runs calls, prepared_plans.cc plans and
-// remembers them, buffer_advertisements.cc chooses what peers are offered.
+//   choose     looks for the launches of the same calls; else makes batches of them and plans these
+//   connect    new launches alone: may wait for the processes of peers; they are remembered then
+//   launch     joins the streams; offers buffers to peers, calls the driver and logs, once a launch
+//   account    tells the agreements and the orders that the group has been launched
+//
+// A step passes its results on as an argument (Chosen, Underway). A group of several
+// communicators takes each step for all of them before it takes the next for any. Thread safety:
+// one thread at a time.
+//
+// Its functions are in files by subject: operation_queue.cc takes the steps, prepared_plans.cc
+// binds plans to connections and lets go of them, buffer_advertisements.cc chooses what peers are
+// offered.
 #pragma once
 
 #include <chrono>
@@ -41,9 +48,8 @@ class Endpoint;
 
 namespace niccolite::operations {
 
-struct Batch;
-struct KnownGroup;
-struct KnownLaunch;
+struct GroupLaunch;
+struct GroupLaunches;
 class Launcher;
 struct LaunchOptions;
 class LaunchOrder;
@@ -53,61 +59,60 @@ struct Planned;
 struct Plans;
 class Tuning;
 
-/// One launch with its buffers: what launch() wants.
-struct Ready {
-  std::shared_ptr<Launcher> launcher;      // null: `buffers` are copied, each from input to output
-  std::shared_ptr<Planned> planned;        // until connect(), which makes the launcher
-  std::vector<uint32_t> tasks;             // by work: which of the group's tasks it carries out
-  std::vector<uint32_t> outputs;           // the same: whose output it has (Batch::outputs)
-  std::vector<calls::Call> group;          // in the first launch of a group to be remembered: its
-                                           // calls; else empty
-  std::vector<calls::Call> calls;          // by work
-  std::vector<executor::Buffers> buffers;  // the same
-  std::vector<gpu::StreamHandle> streams;  // of the calls; the launch is on the first
-  std::vector<size_t> bytes;               // of each copy
-  void* launched = nullptr;                // Task::launched, of one task alone
-  bool is_beside = false;                  // Batch::is_beside
+/// How the calls of one group are carried out.
+struct Chosen {
+  std::span<const calls::Task> tasks;      // which outlive it
+  Plans* plans = nullptr;                  // by which they are planned
+  std::shared_ptr<GroupLaunches> group{};  // shared with `plans`, once it is remembered there
+  std::optional<gpu::Capture> capture{};   // of the first task's stream, if it had to be asked
+  uint32_t kind = 0;                       // PlanAgreement::kind_of() them, where there is one
+  bool is_new = false;                     // to be connected
+
+  size_t launches() const;
 };
 
 class OperationQueue {
  public:
-  /// `endpoint` and `log` are null for a communicator of one rank. All outlive the queue.
-  /// `graphs_mix`, `graphs`: see StreamOrder.
-  OperationQueue(gpu::Machine& machine, int device, int rank, const planner::Settings& settings,
-                 transport::Endpoint* endpoint, executor::ControlWords* control,
-                 calls::CallLog* log, bool graphs_mix = true,
-                 std::shared_ptr<GraphUses> graphs = std::make_shared<GraphUses>());
+  /// The machine, and all that is pointed to, outlive the queue and its operations.
+  struct Parts {
+    gpu::Machine& machine;
+    int device = 0;
+    int rank = 0;
+    const planner::Settings& settings;
+    transport::Endpoint* endpoint = nullptr;  // null: of a communicator of one rank, as the log
+    executor::ControlWords* control = nullptr;
+    calls::CallLog* log = nullptr;
+    bool graphs_mix = true;  // this and the next: see StreamOrder
+    std::shared_ptr<GraphUses> graphs = std::make_shared<GraphUses>();
+    /// Ranks of other processes are offered buffers that they can map. Null: there are no such
+    /// ranks.
+    registry::BufferExports* exports = nullptr;
+    /// Where all ranks can reach all buffers. Captured operations, which are captured on all ranks
+    /// or on none, are planned for such buffers, and live collectives when the ranks agree. Null
+    /// elsewhere.
+    PlanAgreement* agreement = nullptr;
+    /// Live messages are planned for the receiver's buffer if both ends know that. Null: no live
+    /// message is Call::goes_direct.
+    MessageAgreement* message_agreement = nullptr;
+    Tuning* tuning = nullptr;                   // rank 0's tuner plug-in decides; null: nobody's
+    profiling::Profiling* profiling = nullptr;  // hears of the launches; null: nobody profiles
+    /// Live operations of all communicators of the device begin in one order. Needs a log.
+    bool orders_launches = false;
+  };
+  explicit OperationQueue(Parts parts);
   ~OperationQueue();
 
-  /// Before the first operation: ranks of other processes are offered buffers that they can map
-  /// (registry/buffer_exports.h), which outlive the operations.
-  void open_buffers(registry::BufferExports& exports);
-  /// The same, where all ranks can reach all buffers: plans of what is captured, which is so on all
-  /// ranks or on none, are those for buffers that they reach, and plans of live collectives are
-  /// when the ranks agree. `agreement` outlives the operations.
-  void plan_by(PlanAgreement& agreement);
-  /// The same: of live messages, those are planned for the receiver's buffer of which both ends
-  /// know it. `agreement` outlives the operations.
-  void plan_messages_by(MessageAgreement& agreement) { message_agreement_ = &agreement; }
-  /// The same: rank 0's tuner plug-in decides. `tuning` outlives the queue.
-  void tune(Tuning& tuning);
-  /// The same: live operations begin in an order with those of other communicators.
-  void order_launches(std::shared_ptr<const observe::Recorder> recorder);
-  /// The same: a profiler hears of the launches. `profiling` outlives the queue.
-  void profile(profiling::Profiling& profiling) { profiling_ = &profiling; }
+  /// The calls of a group, one at least; collectives have more than 0 elements. Sets
+  /// Call::goes_direct.
+  Result<Chosen> choose(std::span<calls::Task> tasks);
+  /// Connects new launches, and remembers them for calls to come.
+  Status connect(Chosen& chosen, const Deadline& deadline);
+  /// Starts `count` of the connected launches, from number `first` on.
+  Status launch(const Chosen& chosen, size_t first, size_t count);
+  /// All steps for one group. It waits for peers `connect_time` at most, and allocates nothing when
+  /// the same calls have been connected before, on one stream.
+  Status carry_out(std::span<calls::Task> tasks, std::chrono::milliseconds connect_time);
 
-  /// One collective by itself, of more than 0 elements: prepares, waiting for peers `connect_time`
-  /// at most, and launches. Allocates nothing when it has been prepared before.
-  Status run(const calls::Task& task, std::chrono::milliseconds connect_time);
-
-  /// A group of these calls, if it has been connected before and all are on one stream: launches
-  /// it, and allocates nothing. False: it is to be prepared. Both set Call::goes_direct.
-  Result<bool> run_known(std::span<calls::Task> tasks);
-
-  /// The calls of a group, which outlive the result. Collectives have more than 0 elements.
-  Result<std::vector<Ready>> prepare(std::span<calls::Task> tasks);
-  Status connect(std::span<Ready> launches, const Deadline& deadline);
-  Status launch(const Ready& ready);
   /// From now on peers are offered buffers that lie in windows (executor/protocol/advertisement.h),
   /// and what is prepared is prepared for it. `plans_for_it`: plans are those for buffers that all
   /// ranks reach. All ranks between the same operations; may be repeated. `windows` outlive the
@@ -118,7 +123,7 @@ class OperationQueue {
   /// As StreamOrder::mark().
   Result<std::shared_ptr<gpu::Event>> mark() { return order_.mark(); }
   Scratch& scratch() { return scratch_; }
-  /// Microseconds that the calls of a group would take.
+  /// Microseconds that the calls of a group would take, by what the ranks have agreed on so far.
   Result<double> predict(std::span<const calls::Task> tasks);
 
  private:
@@ -129,65 +134,65 @@ class OperationQueue {
     std::shared_ptr<gpu::Event> last_use;
   };
 
-  // Running (operation_queue.cc).
-  /// Of the operations that come now: by run(), run_known() and prepare().
-  Status choose_plans(std::span<const calls::Task> tasks);
-  Status choose_plans_of_messages(std::span<calls::Task> tasks);
-  Status before(gpu::StreamHandle stream);
-  Status after(gpu::StreamHandle stream);
-  Status queue(Launcher& launcher, std::span<const calls::Call> calls,
-               std::span<const executor::Buffers> buffers, LaunchOptions options);
+  using Uses = std::vector<std::shared_ptr<const registry::BufferExport>>;
+  /// Launches that are made on one stream. They collect into the queue's memory, so that launches
+  /// allocate nothing, and leave it empty.
+  struct Underway {
+    const Chosen& chosen;
+    gpu::StreamHandle stream;
+    Uses& uses;                               // exports that they use
+    std::vector<executor::Buffers>& buffers;  // of one launch, by work
+
+    ~Underway() {
+      uses.clear();
+      buffers.clear();
+    }
+  };
+
+  // The steps (operation_queue.cc).
+  Status choose_launches(std::span<calls::Task> tasks, Chosen& chosen);
+  Status choose_plans(Chosen& chosen);
+  Status plan_launches(Chosen& chosen);
+  Status check_captures(const Chosen& chosen) const;
+  Status check_events(std::span<const calls::Task> tasks) const;
+  Status launch_on_stream(const Chosen& chosen, gpu::StreamHandle stream,
+                          std::span<GroupLaunch> launches);
+  Status launch_one(GroupLaunch& launch, Underway& underway, LaunchOptions& options);
+  Status launch_logged(GroupLaunch& launch, Underway& underway, LaunchOptions& options);
+  Status launch_profiled(const GroupLaunch& launch, Underway& underway, LaunchOptions& options);
+  Status launch_offered(const GroupLaunch& launch, Underway& underway, LaunchOptions& options);
+  Status copy(const GroupLaunch& launch, const Underway& underway);
+  Status account(Underway& underway);
+  Status wait_for_joined(gpu::StreamHandle stream, std::span<const gpu::StreamHandle> joined);
+  Status let_joined_go_on(gpu::StreamHandle stream, std::span<const gpu::StreamHandle> joined);
   /// Has LaunchOptions::launched recorded as the kernel begins, or right before it.
   Status record_launch(LaunchOptions& options);
   Status record(void* launched, gpu::StreamHandle stream);
-  /// Do launches of these calls depend on nothing but the calls, the buffers and the stream?
-  static bool may_be_known(std::span<const calls::Task> tasks);
-  Status check_events(std::span<const calls::Task> tasks) const;
-  Status launch_known(KnownGroup& group, std::span<const calls::Task> tasks);
-  Status launch_logged(Launcher& launcher, std::span<const calls::Call> calls,
-                       std::span<const executor::Buffers> buffers, LaunchOptions options,
-                       calls::CallLog::Joined joined = calls::CallLog::Joined::Perhaps);
-  Status launch_profiled(Launcher& launcher, std::span<const calls::Call> calls,
-                         std::span<const executor::Buffers> buffers, LaunchOptions options);
-  void collect_buffers(const KnownLaunch& known, std::span<const calls::Task> tasks,
-                       std::vector<executor::Buffers>& buffers) const;
-  Status check_captures(std::span<const calls::Task> tasks);
   bool is_copy(const calls::Call& call) const { return rank_alone_ && !call.request.op.scales(); }
-  Status copy(const executor::Buffers& buffers, size_t bytes, gpu::StreamHandle stream);
 
-  // Planning, binding and remembering (prepared_plans.cc).
-  Result<Planned> plan_one(const calls::Call& call);
-  Result<Planned> plan_batch(const Batch& batch, std::string name);
-  Status plan_list(const Batch& batch, Planned& planned);
+  // Binding and letting go (prepared_plans.cc).
   void note_plan(const Planned& planned) const;
-  Result<std::shared_ptr<Launcher>> bind(Planned planned, const Deadline& deadline);
-  std::shared_ptr<Launcher> find(const planner::Request& request) const;
-  std::shared_ptr<Launcher> find(const std::string& name) const;
-  template <typename Map, typename Key>
-  void remember(Map& map, Key&& key, const std::shared_ptr<Launcher>& launcher);
-  std::vector<Ready> recall(const KnownGroup& group, std::span<const calls::Task> tasks) const;
-  void remember_group(std::span<Ready> launches);
-  void forget(Plans& plans);
-  void forget_groups(Plans& plans);
+  Result<std::shared_ptr<Launcher>> bind(Plans& plans, Planned planned, const Deadline& deadline);
+  void retire(std::vector<std::shared_ptr<Launcher>> launchers);
   void retire(std::shared_ptr<Launcher> launcher);
   bool is_over(Retired& retired);
 
   // What peers are offered (buffer_advertisements.cc).
-  const uint64_t* shifts_of(const void* pointer, size_t bytes);
-  executor::Buffers with_shifts(executor::Buffers buffers);
-  executor::Buffers advertise(executor::Buffers buffers, const calls::Call& call);
-  /// Of a buffer with these shifts; null: it lies in a window.
-  const registry::BufferExport* export_of(const uint64_t* shifts) const;
+  /// Makes the buffers of the launch what peers see of them.
+  void offer_buffers(const GroupLaunch& launch, Underway& underway);
+  const uint64_t* shifts_of(const void* pointer, size_t bytes, Uses& uses);
+  executor::Buffers with_shifts(executor::Buffers buffers, Uses& uses);
+  executor::Buffers advertise(executor::Buffers buffers, const calls::Call& call,
+                              Underway& underway);
   static constexpr int kByAll = -1;
   /// What became of a buffer that has these shifts, for rank `by`, or for all (kByAll).
-  ReachHistory::Use use_of(const void* buffer, size_t bytes, const uint64_t* shifts, int by);
+  ReachHistory::Use use_of(const void* buffer, size_t bytes, const uint64_t* shifts, int by,
+                           const Uses& uses) const;
   bool is_of_host(const void* buffer) const;
-  void note_use(const executor::Buffers& buffers);
-  void note_openness(const Launcher& launcher, std::span<const calls::Call> calls,
-                     std::span<const executor::Buffers> buffers);
-  void note_message(const calls::Call& call, const executor::Buffers& buffers);
-  void note_without_advertisements(const Launcher& launcher, std::span<const calls::Call> calls,
-                                   std::span<const executor::Buffers> buffers);
+  void note_use(const executor::Buffers& buffers, const Underway& underway);
+  void note_message(const calls::Call& call, const executor::Buffers& buffers, const Uses& uses);
+  void note_openness(const GroupLaunch& launch, const Underway& underway);
+  void note_without_advertisements(const GroupLaunch& launch, Underway& underway);
 
   gpu::Machine& machine_;
   const int device_;
@@ -195,26 +200,20 @@ class OperationQueue {
   transport::Endpoint* const endpoint_;
   executor::ControlWords* const control_;
   calls::CallLog* const log_;
+  registry::BufferExports* const exports_;
+  PlanAgreement* const agreement_;  // null: plain_ is for all live operations
+  MessageAgreement* const message_agreement_;
+  profiling::Profiling* const profiling_;
   Scratch scratch_;
   const registry::Windows* windows_ = nullptr;  // once they are open
-  registry::BufferExports* exports_ = nullptr;  // of ranks in several processes
-  using Uses = std::vector<std::shared_ptr<const registry::BufferExport>>;
-  Uses used_;                               // by the launch in progress
-  std::vector<executor::Buffers> buffers_;  // of the launch in progress of a known group
-  std::vector<executor::Buffers> seen_;     // of the launch in progress, as peers see them
+  Uses uses_;                                   // these two: empty but for Underway
+  std::vector<executor::Buffers> buffers_;
   StreamOrder order_;
-  std::optional<gpu::Capture> capture_;  // of the first task's stream, once choose_plans() asked
-  gpu::Event join_event_;                // of the streams of a batch
-
-  std::unique_ptr<LaunchOrder> launch_order_;      // null: in no order
-  profiling::Profiling* profiling_ = nullptr;      // nobody profiles
-  PlanAgreement* agreement_ = nullptr;             // null: plain_ is for all live operations
-  uint32_t kind_ = 0;                              // PlanAgreement::kind_of() those that come now
-  MessageAgreement* message_agreement_ = nullptr;  // null: no live message is Call::goes_direct
+  gpu::Event join_event_;                      // of the streams of a batch
+  std::unique_ptr<LaunchOrder> launch_order_;  // null: in no order
   const std::unique_ptr<Plans> plain_;
   std::unique_ptr<Plans> agreed_;    // of live operations, for buffers that all ranks reach
   std::unique_ptr<Plans> captured_;  // of captured ones, for such buffers; else plain_ is for them
-  Plans* plans_;
   std::vector<Retired> retired_;
 };
 

@@ -23,7 +23,8 @@
 // numbered here (MessageAgreement does so); captured calls are captured on all ranks, and need no
 // agreement.
 //
-// Thread safety: begin(), launched() and note_use() by one thread at a time; note() by any.
+// Thread safety: begin(), launched(), agreed() and note_use() by one thread at a time; note() by
+// any.
 #pragma once
 
 #include <atomic>
@@ -64,6 +65,8 @@ class PlanAgreement {
   Result<Kinds> begin(size_t collectives) EXCLUDES(mutex_);
   /// They have been launched.
   void launched() { launched_ = begun_; }
+  /// The kinds that the last begin() has returned: it waits for nothing.
+  Kinds agreed() const { return for_reach_; }
 
   /// Of a launch of an operation of this kind, whose buffers are advertised to peers.
   void note_use(Kinds kind, const ReachHistory::Use& use) EXCLUDES(mutex_);

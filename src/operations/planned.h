@@ -6,6 +6,7 @@
 
 #include "calls/task.h"
 #include "executor/launch.h"
+#include "operations/batches.h"
 #include "planner/plan.h"
 
 namespace niccolite::operations {
@@ -15,8 +16,11 @@ struct Planned {
   planner::Plan plan;
   executor::Launch launch;
   calls::Call first;  // of the calls
-  std::string name;   // of the batch, for OperationQueue; empty for a collective by itself
-  std::vector<planner::Choice> choices{};  // by work, where they differ
+  std::string name;   // of the batch, for Plans; empty for a collective by itself
+  std::vector<planner::Choice> choices{};  // by work, where they may differ
 };
+
+/// From the plans that the batch has, or by `planner`, by which the batch was made.
+Result<Planned> plan_batch(Batch batch, planner::Planner& planner, std::string name);
 
 }  // namespace niccolite::operations

@@ -28,11 +28,27 @@ Task task_of(const Call& call) {
   return task;
 }
 
+/// A batch carries the plans that were made to decide on it, in the order of its calls.
+void expect_plans_of_its_calls(const Batch& batch) {
+  const bool is_shared = batch.is_list || batch.most_channels > 0;
+  EXPECT_TRUE(!is_shared || batch.plans.size() == batch.tasks.size());
+  for (size_t work = 0; work < batch.plans.size(); ++work) {
+    const planner::Request& request = batch.tasks[work]->call.request;
+    const planner::Plan& plan = batch.plans[work];
+    EXPECT_EQ(plan.list_access.has_value(), batch.goes_direct);
+    if (request.collective != Collective::AllReduce) continue;
+    EXPECT_EQ(plan.type, request.type);
+    EXPECT_EQ(plan.partitions[0].count, request.count);
+  }
+}
+
 /// The batches of one rank's group.
 std::vector<Batch> batches_of(const planner::Settings& settings, int rank,
                               const std::vector<Task>& tasks, bool is_captured = false) {
   planner::Planner planner(settings, rank);
-  return make_batches(tasks, planner, is_captured).take();
+  std::vector<Batch> batches = make_batches(tasks, planner, is_captured).take();
+  for (const Batch& batch : batches) expect_plans_of_its_calls(batch);
+  return batches;
 }
 
 constexpr size_t kFloat = 4;

@@ -116,10 +116,9 @@ TEST(ScratchOfCommunicators, ServesOperationsOfAllSizesOneAfterTheOther) {
   const planner::Settings settings =
       planner::make_settings(gpu::Kind::Virtual, /*nranks=*/1, {}).take();
   executor::ControlWords control{};
-  OperationQueue operations(machine(), 0, /*rank=*/0, settings, /*endpoint=*/nullptr, &control,
-                            /*log=*/nullptr);
   Tuning tuning(settings, std::make_shared<ByWayOfScratch>(), nullptr);
-  operations.tune(tuning);
+  OperationQueue operations(OperationQueue::Parts{
+      .machine = machine(), .settings = settings, .control = &control, .tuning = &tuning});
   const gpu::Stream stream = machine().create_stream(0).take();
   EXPECT_EQ(operations.scratch().bytes(), 0u);
   for (const size_t count : {10, 3000, 70, 1'000'001}) {
@@ -133,7 +132,7 @@ TEST(ScratchOfCommunicators, ServesOperationsOfAllSizesOneAfterTheOther) {
     task.input = values.data();
     task.output = results.data();
     task.stream = stream.handle();
-    const Status status = operations.run(task, std::chrono::seconds(10));
+    const Status status = operations.carry_out({&task, 1}, std::chrono::seconds(10));
     ASSERT_TRUE(status.is_ok()) << status.message();
     ASSERT_TRUE(machine().synchronize_stream(0, stream.handle()).is_ok());
     for (size_t i = 0; i < count; ++i) ASSERT_EQ(results[i], 3 * values[i]) << i << " of " << count;

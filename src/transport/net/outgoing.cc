@@ -179,10 +179,10 @@ void Outgoing::queue_chunk(uint32_t number, const Chunk& chunk, uint32_t part_by
 
 const std::byte* Outgoing::chunk_of(uint32_t channel, uint64_t step, uint64_t note) const {
   if (loop_ == nullptr || (note & relay::kInUserMemory) == 0) return share_.slot(channel, step);
-  relay::Place& place = places_[size_t{channel} * shape_.depth + (step & (shape_.depth - 1))];
-  // relaxed: [arrival] acquired it.
+  const relay::Place& place = places_[size_t{channel} * shape_.depth + (step & (shape_.depth - 1))];
+  // relaxed: [arrival] acquired it. (There is no std::atomic_ref of a const object before C++26.)
   return reinterpret_cast<const std::byte*>(
-      std::atomic_ref(place.address).load(std::memory_order_relaxed));
+      std::atomic_ref(const_cast<uint64_t&>(place.address)).load(std::memory_order_relaxed));
 }
 
 bool Outgoing::let_go(uint32_t channel) {
