@@ -5,7 +5,7 @@
 //
 // The first failure stays, and every later call returns it. A communicator outlives its failure
 // when a shrink leaves out the rank whose loss was the failure: then the failure concerns
-// operations alone (record 0020). Thread safety: any thread.
+// operations alone (docs/design/failures.md). Thread safety: any thread.
 #pragma once
 
 #include <atomic>

@@ -178,16 +178,11 @@ std::vector<WorkerPlan> plan_workers(std::span<const WorkerShape> workers,
   return plans;
 }
 
-Status check_ways(std::span<const WorkerShape> workers, std::span<const Route> routes) {
+Status check_workers(std::span<const WorkerShape> workers, std::span<const Route> routes,
+                     std::span<const WorkerPlan> plans, const Facilities& facilities) {
   for (size_t w = 0; w < workers.size(); ++w)
     if (const char* const fault = fault_of_ways(workers[w], routes); fault != nullptr)
       return Status::invalid_usage("worker {} {}", w, fault);
-  return {};
-}
-
-Status check_workers(std::span<const WorkerShape> workers, std::span<const Route> routes,
-                     std::span<const WorkerPlan> plans, const Facilities& facilities) {
-  TRY(check_ways(workers, routes));
   if (!facilities.publishes_chunks &&
       std::ranges::any_of(routes, [](const Route& route) { return route.way != Way::Slot; })) {
     return Status::invalid_usage("bytes go direct by a protocol that publishes no chunks");

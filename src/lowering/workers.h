@@ -88,12 +88,10 @@ struct WorkerPlan {
 std::vector<WorkerPlan> plan_workers(std::span<const WorkerShape> workers,
                                      std::span<const Route> routes, const Facilities& facilities);
 
-/// Refuses routes that the form of the workers does not allow, whoever says that they go so.
-/// InvalidUsage, naming the worker. Each end of a connection looks at its own worker.
-Status check_ways(std::span<const WorkerShape> workers, std::span<const Route> routes);
-/// Also refuses plans that would not be safe for such workers; it accepts all that plan_workers()
-/// makes. Executors call it before they run anything, the checker (check.h), which proves all ranks
-/// together, as well.
+/// Refuses ways that the form of the workers does not allow, whoever chose them, and plans that
+/// would not be safe for such workers; it accepts all plans that plan_workers() makes. Each end of
+/// a connection looks at its own worker. Executors call it before they run anything, and so does
+/// the checker (check.h), which proves all ranks together. InvalidUsage, naming the worker.
 Status check_workers(std::span<const WorkerShape> workers, std::span<const Route> routes,
                      std::span<const WorkerPlan> plans, const Facilities& facilities);
 

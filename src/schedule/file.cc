@@ -1,6 +1,6 @@
 #include "schedule/file.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>
@@ -25,6 +25,14 @@ constexpr int kLargestBlock = 1 << 20;
 constexpr int kLargestTag = 1 << 20;
 constexpr int kLargestWeight = 1 << 10;
 constexpr std::array kBuffers{Buffer::Input, Buffer::Output, Buffer::Scratch};
+
+/// "a, b, c".
+template <typename Range>
+std::string list_of(const Range& range) {
+  std::string text;
+  for (const auto& each : range) text += fmt::format("{}{}", text.empty() ? "" : ", ", each);
+  return text;
+}
 
 // ---- writing
 
@@ -110,7 +118,7 @@ class Writer {
     const auto connections = [&](std::string_view name, const std::vector<int>& indices) {
       if (indices.empty()) return;
       field(name);
-      add("[{}]", fmt::join(indices, ", "));
+      add("[{}]", list_of(indices));
     };
     const auto flag = [&](std::string_view name, bool is_set) {
       if (!is_set) return;
@@ -170,7 +178,7 @@ Status expect_names(const Json& value, std::string_view what,
   for (const json::Member& member : value.members)
     if (std::ranges::find(names, member.name) == names.end())
       return refuse(member.value, fmt::format("\"{}\" is no field of {}; known are {}", member.name,
-                                              what, fmt::join(names, ", ")));
+                                              what, list_of(names)));
   return {};
 }
 

@@ -48,14 +48,14 @@ std::string kernel_of(const Launch& launch) {
 
 TEST(PatternKernels, GetPlansOfTheirShape) {
   const Schedule one_shot = build(Collective::AllReduce, "one_shot", 3);
-  EXPECT_EQ(kernel_of(launch_of(one_shot, Protocol::LL)), "direct");
+  EXPECT_EQ(kernel_of(launch_of(one_shot, Protocol::LL)), "one step");
   EXPECT_EQ(kernel_of(launch_of(one_shot, Protocol::LL128)), "phases");
   EXPECT_EQ(kernel_of(launch_of(one_shot, Protocol::Simple)), "the interpreter");
   const Schedule two_shot = build(Collective::AllReduce, "two_shot", 3);
   EXPECT_EQ(kernel_of(launch_of(two_shot, Protocol::LL)), "the interpreter");
   EXPECT_EQ(kernel_of(launch_of(two_shot, Protocol::LL128)), "phases");
   const Schedule gather = build(Collective::AllGather, "direct_workers", 3);
-  EXPECT_EQ(kernel_of(launch_of(gather, Protocol::LL)), "direct");
+  EXPECT_EQ(kernel_of(launch_of(gather, Protocol::LL)), "one step");
   EXPECT_EQ(kernel_of(launch_of(gather, Protocol::LL128)), "the interpreter");
   const Schedule ring = build(Collective::AllReduce, "ring", 3);
   for (const Protocol protocol : {Protocol::LL, Protocol::LL128, Protocol::Simple})
@@ -83,9 +83,9 @@ TEST(PatternKernels, HaveFewPeersWhereCountersLieInHostMemory) {
   const int most = static_cast<int>(kFewDirectPeers) + 1;
   for (const int nranks : {most, most + 1}) {
     const Schedule one_shot = build(Collective::AllReduce, "one_shot", nranks);
-    EXPECT_EQ(kernel_of(launch_of(one_shot, Protocol::LL)), "direct");
+    EXPECT_EQ(kernel_of(launch_of(one_shot, Protocol::LL)), "one step");
     EXPECT_EQ(kernel_of(launch_of(one_shot, Protocol::LL, /*in_host=*/true)),
-              nranks == most ? "direct" : "the interpreter");
+              nranks == most ? "one step" : "the interpreter");
   }
 }
 

@@ -192,16 +192,19 @@ TEST(PlanMutants, AreRefusedByExecutorsAsByTheChecker) {
   }
 }
 
-TEST(PlanMutants, AreRefusedOfRoutesToo) {
-  const Schedule schedule =
-      algorithms::find(schedule::Collective::AllReduce, "ring")->build(3, {}).take();
-  for (const Way way : {Way::DirectPut, Way::DirectGet}) {
-    std::map<int, lowering::Route> routes;
-    for (const schedule::Connection& connection : schedule.connections)
-      routes[connection.tag] = {.way = way};
-    const Result<Program> program = compile(schedule, 0, lowering::Routes(routes));
-    ASSERT_FALSE(program.is_ok());
-    EXPECT_EQ(program.status().code(), Code::InvalidUsage);
+// A route belongs to a tag, and its form to the connections inside machines: those between machines
+// go through slots, whatever the form of their workers.
+TEST(Programs, AreCompiledOfSchedulesOfSeveralMachines) {
+  const std::vector<int> machines{0, 0, 1, 1};
+  for (const algorithms::Algorithm& algorithm : algorithms::all()) {
+    const auto schedule = algorithm.build(4, {.root = 3, .machines = machines});
+    if (!schedule.is_ok()) continue;
+    const lowering::Routes routes = lowering::routes_of(schedule.value(), machines);
+    for (int rank = 0; rank < 4; ++rank) {
+      const Result<Program> program = compile(schedule.value(), rank, routes);
+      EXPECT_TRUE(program.is_ok())
+          << algorithm.name << " rank " << rank << ": " << program.status().message();
+    }
   }
 }
 

@@ -71,10 +71,9 @@ TEST(Log, HasNcclsLines) {
                           "ncclCommInitRank comm 0x[0-9a-f]+ rank 0 nranks 2 .* - Init COMPLETE"));
   EXPECT_THAT(output, HasSubstr("Bootstrap: Using "));
   // Whose library it is, once for each of the two processes.
-  EXPECT_THAT(
-      output,
-      ContainsRegex("NCCL INFO Niccolite [0-9.]+, NCCL 2\\.30\\.7, loaded from /.*libnccl\\.so\\.2[.0-9]*, on "
-                    "virtual GPUs"));
+  EXPECT_THAT(output, ContainsRegex("NCCL INFO Niccolite [0-9.]+, NCCL 2\\.30\\.7, loaded from "
+                                    "/.*libnccl\\.so\\.2[.0-9]*, on "
+                                    "virtual GPUs"));
 }
 
 ROLE(misuse) {

@@ -1,4 +1,4 @@
-// Schedules written by hand: what is read, and what is refused with its line.
+// Schedules written by hand: one is read, and mistakes are refused with their line.
 #include "schedule/file.h"
 
 #include <gmock/gmock.h>
@@ -60,11 +60,11 @@ TEST(ScheduleFile, IsReadAsItSays) {
   const Worker& adds = schedule.ranks[1].front().workers.front();
   EXPECT_EQ(adds.weight, 3);
   EXPECT_EQ(adds.instructions.back(), (Instruction{.receive_from = {0},
-                                                    .source = input(0),
-                                                    .source_position = 1,
-                                                    .reduce = true,
-                                                    .target = output(0),
-                                                    .finish = true}));
+                                                   .source = input(0),
+                                                   .source_position = 1,
+                                                   .reduce = true,
+                                                   .target = output(0),
+                                                   .finish = true}));
   const Status proved = check(schedule);
   EXPECT_TRUE(proved.is_ok()) << proved.message();
   EXPECT_EQ(from_file(to_file(schedule)).value(), schedule);

@@ -45,7 +45,7 @@ constexpr PatternKernel kPatternKernels[] = {
 //   name           executes                                                    prepared by
     {"direct list", {DirectList,   Protocol::LL,    reduces_in_one_step},       prepare_direct_list},
     {"list",        {List,         Protocol::LL,    goes_in_one_step},          prepare_list},
-    {"direct",      {OneWork,      Protocol::LL,    has_direct_kernel},         prepare_direct},
+    {"one step",    {OneWork,      Protocol::LL,    has_direct_kernel},         prepare_direct},
     {"messages",    {SeveralWorks, Protocol::LL,    are_messages_of_one_step},  prepare_messages},
     {"phases",      {OneWork,      Protocol::LL128, goes_through_phases},       prepare_phases},
 };
