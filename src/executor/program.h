@@ -103,8 +103,8 @@ inline constexpr int kMaxWorkers = 254;               // of one program that a G
 /// sends first, then the receives, both in the order of their blocks, with block 0 of its buffer
 /// for every block; a message to oneself is one work with both buffers, among the sends.
 /// InvalidUsage when the schedule exceeds a field's range (e.g. an instruction with over 255
-/// receives) or kMaxWorks. `routes` belong to the whole schedule (lowering::routes_of()); `schedule`
-/// may be the part of `rank` alone.
+/// receives) or kMaxWorks. `routes` belong to the whole schedule (lowering::routes_of());
+/// `schedule` may be the part of `rank` alone.
 Result<Program> compile(const schedule::Schedule& schedule, int rank,
                         const lowering::Routes& routes);
 /// The same of a whole schedule, or of messages, which are all of one kind.
