@@ -339,3 +339,28 @@ def draw(cells, title):
         columns[column] = (cell.layout, cell.launch, str(cell.buffers))
         fields.setdefault((row, column), []).append(cell.ratio)
     return heatmap.draw(title, dict(sorted(rows.items())), dict(sorted(columns.items())), fields)
+
+
+def check(checks, parts, build, ranks, other, arguments, is_virtual, shares_gpus):
+    """Runs the parts in order, within the time of `checks`, and prints what they find; returns the document that is kept and the cells."""
+    cells, left, times, oom = [], 0, {}, {}
+    if "cells" in parts:
+        left = measure(checks, ranks, other, arguments.quick, is_virtual, arguments.layout, arguments.first_group)
+        cells = cells_of(checks.results)
+        print_cells(cells)
+    wants_torch = [part for part in parts if part != "cells"]
+    if wants_torch and (is_virtual or shares_gpus or not has_torch()):
+        why = "there are no GPUs" if is_virtual else "ranks share GPUs" if shares_gpus else "there is no PyTorch"
+        print(f"\nno PyTorch program is run: {why}")
+        wants_torch = []
+    library = (build / "lib" / "libnccl.so.2").resolve()
+    for number, part in enumerate(wants_torch):
+        seconds = (checks.deadline - time.monotonic()) / (len(wants_torch) - number)
+        print()
+        if part == "oom":
+            oom = measure_oom(library, ranks, seconds, arguments.quick, checks.failed)
+        else:
+            times.update(measure_programs(programs_of(part, arguments.quick), library, ranks, seconds, checks.failed))
+    if times:
+        print_programs(times)
+    return document_of(cells, left, times, oom), cells

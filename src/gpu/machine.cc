@@ -110,7 +110,9 @@ Result<Machine*> choose() {
   // machine has.
   if (loaded_virtual_driver().open) return open_virtual();
   Result<Machine*> real = open_cuda();
-  if (real.is_ok()) return real;
+  // The CUDA driver that the loader has found may be that of the virtual GPUs, which then has
+  // brought the virtual driver. Only NICCOLITE_DEVICES=cuda asks for CUDA's calls on it.
+  if (real.is_ok() && loaded_virtual_driver().open == nullptr) return real;
   Result<Machine*> fallback = open_virtual();
   if (fallback.is_ok()) return fallback;
   return Status::cuda_error("no GPU can be used. CUDA: {}. Virtual GPUs: {}",

@@ -417,7 +417,7 @@ TEST(VersionCommand, PrintsTheVersionOfTheLibrary) {
   const Outcome outcome =
       testing::run_command({NICCOLITE_COMMAND, "version", "--lib", FAKE_NCCL}, {});
   EXPECT_EQ(outcome.status, 0) << outcome.errors;
-  EXPECT_THAT(outcome.output, AllOf(HasSubstr("niccolite 2."), HasSubstr("2.28.4")));
+  EXPECT_THAT(outcome.output, AllOf(HasSubstr("(NCCL 2."), HasSubstr("2.28.4")));
   EXPECT_EQ(
       testing::run_command({NICCOLITE_COMMAND, "version", "--lib", "/nonexistent"}, {}).status, 3);
 }
