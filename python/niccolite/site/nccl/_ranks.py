@@ -123,6 +123,12 @@ def _require_no_group() -> None:
 # ---- threads
 
 
+def _abort(comm: Communicator) -> None:
+    """Aborts it, unless its own rank destroys it at this moment: then its handle is none any more."""
+    with contextlib.suppress(NCCLError):
+        comm.abort()
+
+
 class _Rank(threading.Thread):
     """One rank: its result or its exception, told to `finished` when there is one."""
 
@@ -150,7 +156,7 @@ class _Rank(threading.Thread):
 
     def interrupt(self) -> None:
         """Ends its waits in the library, and raises KeyboardInterrupt in its Python code."""
-        self._comm.abort()
+        _abort(self._comm)
         if self.ident is not None:
             ctypes.pythonapi.PyThreadState_SetAsyncExc(
                 ctypes.c_ulong(self.ident), ctypes.py_object(KeyboardInterrupt)
@@ -227,7 +233,7 @@ def _run_in_threads(
             if thread.ident is not None:
                 thread.join(timeout=max(0.0, deadline - time.monotonic()))
         for comm in comms:
-            comm.abort()
+            _abort(comm)
         if is_interrupt:
             raise _interrupt(places, ranks) from None
         raise
