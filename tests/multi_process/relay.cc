@@ -207,10 +207,12 @@ void serve() {
   has_ended = true;
 }
 
+// A proxy's sockets are served by its own thread, and by a virtual GPU's worker that waits for
+// data.
 bool is_proxy() {
   char name[16] = {};
   pthread_getname_np(pthread_self(), name, sizeof name);
-  return std::strcmp(name, "nccl-proxy") == 0;
+  return std::strcmp(name, "nccl-proxy") == 0 || std::strcmp(name, "virtual-gpu") == 0;
 }
 
 int connect_through(int fd, const sockaddr* address, socklen_t length) {
