@@ -67,8 +67,8 @@ class NcclDataType(IntEnum):
     FLOAT8E4M3 = 10
     FLOAT8E5M2 = 11
 
-    def __str__(self) -> str:
-        return _NUMPY_NAMES[self]
+    def __str__(self) -> str:  # as in NVIDIA's package
+        return str(int(self))
 
     def __format__(self, spec: str) -> str:
         # IntEnum would format the number, which specifications such as "d" still do.
