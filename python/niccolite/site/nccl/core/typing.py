@@ -72,7 +72,7 @@ class NcclDataType(IntEnum):
 
     def __format__(self, spec: str) -> str:
         # IntEnum would format the number, which specifications such as "d" still do.
-        return format(int(self), spec) if spec else str(self)
+        return format(int(self), spec) if spec else _NUMPY_NAMES[self]
 
     @classmethod
     def _missing_(cls, value: object) -> NcclDataType | None:
