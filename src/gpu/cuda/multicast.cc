@@ -1,26 +1,16 @@
 #include "gpu/cuda/multicast.h"
 
-#include <algorithm>
 #include <memory>
-#include <mutex>
 #include <utility>
-#include <vector>
 
-#include "base/thread_annotations.h"
 #include "gpu/cuda/machine.h"
+#include "gpu/multicast_bindings.h"
 
 namespace niccolite::gpu::cuda {
 
 struct CudaMulticast::Team {
-  struct Bound {
-    int ordinal;
-    size_t offset;
-    size_t bytes;
-    friend bool operator==(const Bound&, const Bound&) = default;
-  };
   CuAllocation object = 0;
-  std::mutex mutex;
-  std::vector<Bound> bound GUARDED_BY(mutex);  // by this process
+  MulticastBindings bindings;
 };
 
 struct CudaMulticast::Mapped {
@@ -91,8 +81,7 @@ Status CudaMulticast::bind(const MulticastTeam& team, int ordinal, size_t offset
   TRY(driver.check(
       driver.cuMulticastBindAddr(held->object, offset, as_pointer(memory), bytes, /*flags=*/0),
       "cuMulticastBindAddr({} bytes of device {} at offset {})", bytes, ordinal, offset));
-  const std::lock_guard lock(held->mutex);
-  held->bound.push_back({ordinal, offset, bytes});
+  held->bindings.add({ordinal, offset, bytes});
   return {};
 }
 
@@ -100,15 +89,9 @@ Status CudaMulticast::unbind(const MulticastTeam& team, int ordinal, size_t offs
   const Driver& driver = machine_.driver();
   auto* const held = static_cast<Team*>(team.handle());
   const CuDevice device = TRY(machine_.device(ordinal))->device;
-  {
-    const std::lock_guard lock(held->mutex);
-    const Team::Bound wanted{ordinal, offset, bytes};
-    const auto bound = std::find(held->bound.begin(), held->bound.end(), wanted);
-    if (bound == held->bound.end()) {
-      return Status::cuda_error("device {} has bound no {} bytes at offset {} of this team",
-                                ordinal, bytes, offset);
-    }
-    held->bound.erase(bound);
+  if (!held->bindings.take({ordinal, offset, bytes})) {
+    return Status::cuda_error("device {} has bound no {} bytes at offset {} of this team", ordinal,
+                              bytes, offset);
   }
   const ScopedContext scoped = TRY(machine_.enter(ordinal));
   return driver.check(driver.cuMulticastUnbind(held->object, device, offset, bytes),
@@ -142,13 +125,12 @@ Status CudaMulticast::release_team(void* handle) {
   const Driver& driver = machine_.driver();
   const ScopedRelaxedCapture relaxed(driver);
   Status status;
-  const std::lock_guard lock(team->mutex);
-  for (const Team::Bound& bound : team->bound) {
-    const Result<CudaMachine::Device*> device = machine_.device(bound.ordinal);
+  for (const MulticastBinding& bound : team->bindings.take_all()) {
+    const Result<CudaMachine::Device*> device = machine_.device(bound.device);
     if (!device.is_ok()) continue;
     Status unbound = driver.check(
         driver.cuMulticastUnbind(team->object, device.value()->device, bound.offset, bound.bytes),
-        "cuMulticastUnbind(device {})", bound.ordinal);
+        "cuMulticastUnbind(device {})", bound.device);
     if (status.is_ok()) status = std::move(unbound);
   }
   Status released = driver.check(driver.cuMemRelease(team->object), "cuMemRelease");

@@ -161,32 +161,28 @@ Error AddressSpace::export_allocation(AllocationHandle handle, int* descriptor) 
 
 Error AddressSpace::import_allocation(int descriptor, AllocationHandle* out) {
   const std::string name = name_of_file(descriptor);
-  if (name.starts_with(MulticastObject::kFileName)) {
-    Fd copy(fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
-    if (!copy.valid()) return Error::OperatingSystem;
-    auto imported = std::make_shared<Allocation>();
-    TRY_VIRTUAL(MulticastObject::import(std::move(copy), &imported->multicast));
-    imported->bytes = imported->multicast->bytes();
-    imported->properties.is_exportable = true;
-    imported->is_import = true;
-    std::lock_guard lock(mutex_);
-    *out = enter(std::move(imported));
-    return Error::None;
-  }
+  const bool is_multicast = name.starts_with(MulticastObject::kFileName);
   const int device = device_of_file(name);
-  if (device < 0) return Error::InvalidValue;
+  if (!is_multicast && device < 0) return Error::InvalidValue;
   if (device >= visible_.total()) return Error::InvalidDevice;
   Fd mine(fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
   struct stat status {};
   if (!mine.valid() || fstat(mine.get(), &status) != 0) return Error::OperatingSystem;
   auto made = std::make_shared<Allocation>();
-  made->bytes = static_cast<size_t>(status.st_size);
-  // Who can make a file of this name can make it of any length.
-  if (!is_multiple(made->bytes) || !can_be_mapped(mine, made->bytes, 0)) return Error::InvalidValue;
-  made->file = std::move(mine);
-  // Memory of a GPU that this process does not see counts as its first one's.
-  made->properties.device = std::max(visible_.in_process(device), 0);
   made->is_import = true;
+  if (is_multicast) {
+    TRY_VIRTUAL(MulticastObject::import(std::move(mine), &made->multicast));
+    made->bytes = made->multicast->bytes();
+    made->properties.is_exportable = true;
+  } else {
+    made->bytes = static_cast<size_t>(status.st_size);
+    // Who can make a file of this name can make it of any length.
+    if (!is_multiple(made->bytes) || !can_be_mapped(mine, made->bytes, 0))
+      return Error::InvalidValue;
+    made->file = std::move(mine);
+    // Memory of a GPU that this process does not see counts as its first one's.
+    made->properties.device = std::max(visible_.in_process(device), 0);
+  }
   std::lock_guard lock(mutex_);
   *out = enter(std::move(made));
   return Error::None;

@@ -60,17 +60,17 @@ void Runtime::forget_handles(Graph& graph) {
 
 // ---- work
 
-Error Runtime::check_copy(const Copy& copy) const {
+Error Runtime::check_copy(Copy& copy) const {
   if (is_empty(copy)) return Error::InvalidValue;
   const std::optional<size_t> target_bytes = target_span(copy);
   const std::optional<size_t> source_bytes = source_span(copy);
   if (!target_bytes || !source_bytes) return Error::InvalidValue;
   bool pageable = false;
-  TRY_VIRTUAL(memory_.check_range(copy.target, *target_bytes, &pageable, Use::Write));
+  TRY_VIRTUAL(memory_.check_range(copy.target, *target_bytes, &pageable, Use::Write, &copy.place));
   return memory_.check_range(copy.source, *source_bytes, &pageable);
 }
 
-Error Runtime::check_set(const Set& set) const {
+Error Runtime::check_set(Set& set) const {
   const bool is_element =
       set.element_bytes == 1 || set.element_bytes == 2 || set.element_bytes == 4;
   if (!is_element || is_empty(set)) return Error::InvalidValue;
@@ -79,20 +79,14 @@ Error Runtime::check_set(const Set& set) const {
   const bool is_aligned = reinterpret_cast<uintptr_t>(set.target) % set.element_bytes == 0 &&
                           (set.rows == 1 || set.pitch % set.element_bytes == 0);
   bool pageable = false;
-  TRY_VIRTUAL(memory_.check_range(set.target, *bytes, &pageable, Use::Write));
+  TRY_VIRTUAL(memory_.check_range(set.target, *bytes, &pageable, Use::Write, &set.place));
   return pageable || !is_aligned ? Error::InvalidValue : Error::None;
 }
 
 // Checks what the program says, and finds what it names.
 Error Runtime::complete_work(Work& work) {
-  if (auto* copy = std::get_if<Copy>(&work)) {
-    copy->place = memory_.multicast_at(copy->target);
-    return check_copy(*copy);
-  }
-  if (auto* set = std::get_if<Set>(&work)) {
-    set->place = memory_.multicast_at(set->target);
-    return check_set(*set);
-  }
+  if (auto* copy = std::get_if<Copy>(&work)) return check_copy(*copy);
+  if (auto* set = std::get_if<Set>(&work)) return check_set(*set);
   if (const auto* host = std::get_if<HostCall>(&work))
     return host->function == nullptr ? Error::InvalidValue : Error::None;
   if (auto* record = std::get_if<RecordEvent>(&work)) {

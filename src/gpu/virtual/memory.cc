@@ -328,9 +328,13 @@ Error MemoryMap::enter_multicast(int device, std::byte* base,
 MulticastPlace MemoryMap::multicast_at(const void* pointer) const {
   std::shared_lock lock(mutex_);
   const Entry* entry = lookup(pointer);
-  if (entry == nullptr || entry->multicast == nullptr) return {};
-  return {entry->multicast,
-          static_cast<size_t>(static_cast<const std::byte*>(pointer) - entry->properties.base)};
+  return entry == nullptr ? MulticastPlace{} : place_in(*entry, pointer);
+}
+
+MulticastPlace MemoryMap::place_in(const Entry& entry, const void* pointer) {
+  if (entry.multicast == nullptr) return {};
+  return {entry.multicast,
+          static_cast<size_t>(static_cast<const std::byte*>(pointer) - entry.properties.base)};
 }
 
 void MemoryMap::protect(const void* base, bool is_readable, bool is_writable) {
@@ -427,7 +431,8 @@ bool MemoryMap::is_reserved(const void* pointer) const {
   return address - after->first < after->second;
 }
 
-Error MemoryMap::check_range(const void* pointer, size_t bytes, bool* pageable, Use use) const {
+Error MemoryMap::check_range(const void* pointer, size_t bytes, bool* pageable, Use use,
+                             MulticastPlace* place) const {
   *pageable = false;
   if (pointer == nullptr) return Error::InvalidValue;
   std::shared_lock lock(mutex_);
@@ -438,6 +443,7 @@ Error MemoryMap::check_range(const void* pointer, size_t bytes, bool* pageable, 
   }
   if (entry->properties.origin == MemoryOrigin::Mapped) return check_mapped(pointer, bytes, use);
   if (use == Use::Read ? !entry->is_readable : !entry->is_writable) return Error::InvalidValue;
+  if (place != nullptr) *place = place_in(*entry, pointer);
   const auto offset =
       static_cast<size_t>(static_cast<const std::byte*>(pointer) - entry->properties.base);
   if (bytes <= entry->properties.bytes - offset) return Error::None;

@@ -133,8 +133,10 @@ class MemoryMap {
   /// False for memory that this map does not know.
   bool find(const void* pointer, MemoryProperties* out) const;
   /// InvalidValue: null, reaching beyond its allocation, freed, reserved without memory, or mapped
-  /// without leave for that use. Unknown memory counts as pageable memory of the host.
-  Error check_range(const void* pointer, size_t bytes, bool* pageable, Use use = Use::Read) const;
+  /// without leave for that use. Unknown memory counts as pageable memory of the host. `place`, if
+  /// given, gets the place of `pointer` as multicast_at() returns it.
+  Error check_range(const void* pointer, size_t bytes, bool* pageable, Use use = Use::Read,
+                    MulticastPlace* place = nullptr) const;
   /// `free`: what an allocation could get now.
   void usage(int device, size_t* free, size_t* total) const;
   size_t live() const;
@@ -154,6 +156,7 @@ class MemoryMap {
     std::shared_ptr<const MemoryPool> pool;
   };
   const Entry* lookup(const void* pointer) const REQUIRES(mutex_);
+  static MulticastPlace place_in(const Entry& entry, const void* pointer);
   /// The shareable memory or import that begins there; null: none.
   Entry* find_shared(const void* base) REQUIRES(mutex_);
   bool overlaps(const void* base, size_t bytes) const REQUIRES(mutex_);

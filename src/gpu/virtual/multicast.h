@@ -56,7 +56,6 @@ class MulticastObject {
   /// Adds a device to the team, for the life of the object; `device` is the machine's number.
   /// InvalidValue: it has been added, or the team is complete.
   Error add(int device);
-  bool has(int device) const { return slot_of(device) >= 0; }
   bool is_complete() const;
   /// Waits until the team is complete; false at the deadline.
   bool await_team(Deadline deadline) const;

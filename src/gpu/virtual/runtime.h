@@ -204,7 +204,8 @@ class Runtime {
                     Deadline deadline = Deadline::never());
   Error refuse_while_capturing(Stream& stream) REQUIRES(mutex_);
   Error check_waiting_call(int device, StreamHandle stream);
-  Error check_word(const void* address, size_t bytes, Use use) const;
+  Error check_word(const void* address, size_t bytes, Use use,
+                   MulticastPlace* place = nullptr) const;
 
   Error check_capture(Stream& stream) REQUIRES(mutex_);
   void capture_node(Stream& stream, Work work) REQUIRES(mutex_);
@@ -221,8 +222,8 @@ class Runtime {
   Error check_edge(const std::shared_ptr<Graph>& graph, const Edge& edge, NodeIndex* from,
                    NodeIndex* to) REQUIRES(mutex_);
   Error complete_work(Work& work);
-  Error check_copy(const Copy& copy) const;
-  Error check_set(const Set& set) const;
+  Error check_copy(Copy& copy) const;
+  Error check_set(Set& set) const;
   Graph copy_of(const std::shared_ptr<Graph>& graph) REQUIRES(mutex_);
   void forget_handles(Graph& graph) REQUIRES(mutex_);
   bool is_capturing_into(const std::shared_ptr<Graph>& graph) REQUIRES(mutex_);

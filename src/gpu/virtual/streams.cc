@@ -261,9 +261,9 @@ Error Runtime::copy(int device, StreamHandle handle, Copy copy, bool waits) {
   if (!target_bytes || !source_bytes) return Error::InvalidValue;
   bool pageable_target = false;
   bool pageable_source = false;
-  TRY_VIRTUAL(memory_.check_range(copy.target, *target_bytes, &pageable_target, Use::Write));
+  TRY_VIRTUAL(
+      memory_.check_range(copy.target, *target_bytes, &pageable_target, Use::Write, &copy.place));
   TRY_VIRTUAL(memory_.check_range(copy.source, *source_bytes, &pageable_source));
-  copy.place = memory_.multicast_at(copy.target);
   CaptureInfo capture;
   TRY_VIRTUAL(capture_info(device, handle, &capture));
   if (capture.state != CaptureState::None) {
@@ -286,18 +286,17 @@ Error Runtime::set(int device, StreamHandle handle, Set set, bool waits) {
   const std::optional<size_t> bytes = target_span(set);
   if (!bytes) return Error::InvalidValue;
   bool pageable = false;
-  TRY_VIRTUAL(memory_.check_range(set.target, *bytes, &pageable, Use::Write));
+  TRY_VIRTUAL(memory_.check_range(set.target, *bytes, &pageable, Use::Write, &set.place));
   if (pageable) return Error::InvalidValue;
-  set.place = memory_.multicast_at(set.target);
   TRY_VIRTUAL(waits ? check_waiting_call(device, handle) : Error::None);
   TRY_VIRTUAL(submit(device, handle, set));
   return waits ? synchronize_stream(device, handle) : Error::None;
 }
 
-Error Runtime::check_word(const void* address, size_t bytes, Use use) const {
+Error Runtime::check_word(const void* address, size_t bytes, Use use, MulticastPlace* place) const {
   if (reinterpret_cast<uintptr_t>(address) % bytes != 0) return Error::InvalidValue;
   bool pageable = false;
-  TRY_VIRTUAL(memory_.check_range(address, bytes, &pageable, use));
+  TRY_VIRTUAL(memory_.check_range(address, bytes, &pageable, use, place));
   return pageable ? Error::InvalidValue : Error::None;
 }
 
@@ -307,8 +306,7 @@ Error Runtime::use_word(int device, StreamHandle handle, WaitValue wait) {
 }
 
 Error Runtime::use_word(int device, StreamHandle handle, WriteValue write) {
-  TRY_VIRTUAL(check_word(write.address, write.bytes, Use::Write));
-  write.place = memory_.multicast_at(write.address);
+  TRY_VIRTUAL(check_word(write.address, write.bytes, Use::Write, &write.place));
   return submit(device, handle, write);
 }
 

@@ -2,28 +2,19 @@
 
 #include <sys/mman.h>
 
-#include <algorithm>
 #include <memory>
-#include <mutex>
 #include <utility>
-#include <vector>
 
 #include "base/forks.h"
+#include "gpu/multicast_bindings.h"
 #include "gpu/virtual/mappings.h"
 #include "gpu/virtual/virtual_memory.h"
 
 namespace niccolite::gpu::virtual_ {
 
 struct VirtualMulticast::Team {
-  struct Bound {
-    int device;  // the machine's number
-    size_t offset;
-    size_t bytes;
-    friend bool operator==(const Bound&, const Bound&) = default;
-  };
   std::shared_ptr<MulticastObject> object;
-  std::mutex mutex;
-  std::vector<Bound> bound GUARDED_BY(mutex);  // by this process
+  MulticastBindings bindings;  // by the machine's numbers of devices
 };
 
 struct VirtualMulticast::Mapped {
@@ -94,26 +85,20 @@ Status VirtualMulticast::bind(const MulticastTeam& team, int device, size_t offs
     return refused(error);
   name.offset += inside;
   name.bytes = bytes;
-  std::lock_guard lock(held->mutex);
   const int on_machine = visible_.on_machine(device);
   if (const Error error = held->object->bind(on_machine, offset, name); error != Error::None)
     return refused(error);
-  held->bound.push_back({on_machine, offset, bytes});
+  held->bindings.add({on_machine, offset, bytes});
   return {};
 }
 
 Status VirtualMulticast::unbind(const MulticastTeam& team, int device, size_t offset,
                                 size_t bytes) {
   auto* const held = static_cast<Team*>(team.handle());
-  std::lock_guard lock(held->mutex);
-  const Team::Bound wanted{is_visible(device) ? visible_.on_machine(device) : -1, offset, bytes};
-  const auto bound = std::find(held->bound.begin(), held->bound.end(), wanted);
-  Error error = Error::InvalidValue;
-  if (bound != held->bound.end()) {
-    held->bound.erase(bound);
-    error = held->object->unbind(wanted.device, offset, bytes);
-  }
-  return check("take from a multicast team memory of", device, error);
+  const int on_machine = is_visible(device) ? visible_.on_machine(device) : -1;
+  const bool was_bound = held->bindings.take({on_machine, offset, bytes});
+  return check("take from a multicast team memory of", device,
+               was_bound ? held->object->unbind(on_machine, offset, bytes) : Error::InvalidValue);
 }
 
 Result<MulticastMapping> VirtualMulticast::map(const MulticastTeam& team, int device) {
@@ -140,8 +125,7 @@ Result<MulticastMapping> VirtualMulticast::map(const MulticastTeam& team, int de
 Status VirtualMulticast::release_team(void* handle) {
   const std::unique_ptr<Team> team(static_cast<Team*>(handle));
   if (forks::is_orphan()) return {};  // it is the parent's
-  std::lock_guard lock(team->mutex);
-  for (const Team::Bound& bound : team->bound)
+  for (const MulticastBinding& bound : team->bindings.take_all())
     static_cast<void>(team->object->unbind(bound.device, bound.offset, bound.bytes));
   return {};
 }
