@@ -8,7 +8,7 @@
 // Errors: a failing call leaves a blocking communicator usable. What concerns the communicator
 // itself (a lost peer, an operation of a nonblocking one) becomes its *asynchronous error*: the
 // first one stays, every later call returns it. Work that is queued then goes on waiting until
-// abort() or end(): what has not been done never looks done (docs/design/failures.md). Thread
+// abort() or end(): unfinished work never looks finished (docs/design/failures.md). Thread
 // safety: one thread at a time, except abort(), end(), lifetime(), and the const getters.
 //
 // Its parts are classes of their own; it brings them up, lets them work together, and ends them.
@@ -91,7 +91,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
 
   /// The calls of a group, all steps of OperationQueue. Only when ready.
   Status perform(std::span<calls::Task> tasks);
-  /// The same step by step, for groups of several communicators; the last for each launch.
+  /// The steps of perform(), for groups of several communicators; launch_chosen() for each launch.
   Result<operations::Chosen> choose_launches(std::span<calls::Task> tasks);
   Status connect_chosen(operations::Chosen& chosen);
   Status launch_chosen(const operations::Chosen& chosen, size_t number);

@@ -198,7 +198,7 @@ void Group::keep_memory(Work work) {
 }
 
 Status Group::run_work(Work& work) {
-  // What most groups are: the calls of one communicator, often one call.
+  // Most groups have the calls of one communicator, often one call.
   if (work.jobs.empty() && work.one_sided.empty() && work.tasks.size() == 1)
     return work.tasks[0].communicator->perform(work.tasks[0].tasks);
   Status jobs = work.jobs.empty() ? Status() : run_jobs(work.jobs);

@@ -32,7 +32,7 @@ class Devices {
   virtual int device_count() const = 0;
   virtual Result<DeviceInfo> device_info(int device) = 0;
   /// Version of the CUDA driver, as cuDriverGetVersion gives it (13000 for 13.0); virtual GPUs
-  /// report that of their shim.
+  /// report the version of their shim.
   virtual int driver_version() const = 0;
 
   /// The calling thread's current device; 0 when it never chose one.

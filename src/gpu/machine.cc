@@ -110,8 +110,8 @@ Result<Machine*> choose() {
   // machine has.
   if (loaded_virtual_driver().open) return open_virtual();
   Result<Machine*> real = open_cuda();
-  // The CUDA driver that the loader has found may be that of the virtual GPUs, which then has
-  // brought the virtual driver. Only NICCOLITE_DEVICES=cuda asks for CUDA's calls on it.
+  // The loader may have found the virtual GPUs' libcuda.so.1, which loads the virtual driver, too.
+  // The CUDA back end runs on it only where NICCOLITE_DEVICES=cuda asks for that.
   if (real.is_ok() && loaded_virtual_driver().open == nullptr) return real;
   Result<Machine*> fallback = open_virtual();
   if (fallback.is_ok()) return fallback;

@@ -53,11 +53,11 @@ class Mappings {
  public:
   /// Mappings begin and end at multiples of this, in bytes.
   virtual Result<size_t> mapping_granularity(int device) = 0;
-  /// What `pointer` is mapped to: the whole mapping that it lies in. CudaError: memory that cannot
-  /// be mapped again, as that of cudaMalloc.
+  /// The memory that `pointer` is mapped to: the whole mapping that it lies in. CudaError: memory
+  /// that cannot be mapped again, such as cudaMalloc's.
   virtual Result<Backing> backing_of(const void* pointer) = 0;
-  /// Is that of backing_of() still mapped where it was, so that `pointer` lies in it? For every
-  /// launch.
+  /// Is the memory of backing_of() still mapped where it was, so that `pointer` lies in it? For
+  /// every launch.
   virtual bool is_mapped(const Backing& memory, const void* pointer) = 0;
   virtual Result<Fd> export_physical(const Physical& memory) = 0;
   /// Memory that another process exported, `bytes` long.

@@ -24,7 +24,7 @@ struct PointerInfo {
   int device = -1;       // owner, for Device and Managed
   void* base = nullptr;  // start of its allocation
   size_t bytes = 0;      // size of its allocation
-  // Of the allocation: never used again in this process, though its address may be. 0 where the
+  // Names the allocation: never used again in this process, though its address may be. 0 where the
   // driver does not tell.
   uint64_t id = 0;
   // A program mapped it by virtual memory management, so that one buffer may reach over several
@@ -75,7 +75,7 @@ class Allocations {
   /// `bytes` > 0 of zeroed device memory. Shareable memory can be exported to other processes.
   /// Waits for no stream of the user's (a kernel there may be waiting for this call's outcome).
   virtual Result<Memory> allocate(int device, size_t bytes, bool shareable) = 0;
-  /// The same as a user's cudaMalloc makes it, for benchmarks and tests that stand for users. May
+  /// Memory as a user's cudaMalloc makes it, for benchmarks and tests that stand for users. May
   /// wait for all streams of the device, also when it is given back.
   virtual Result<Memory> allocate_as_user(int device, size_t bytes) = 0;
   /// `bytes` > 0 of zeroed page-locked host memory, accessible at the same address by the host and

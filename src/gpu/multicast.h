@@ -12,7 +12,7 @@
 // bind() and map() wait, perhaps for ever, until all GPUs have joined: callers that can lose a peer
 // let the ranks agree on every join() first.
 //
-// Who may use it: registry, transport and what lies above. Thread safety: any thread.
+// Users: registry, transport and the modules above. Thread safety: any thread.
 #pragma once
 
 #include <cstddef>

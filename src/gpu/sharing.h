@@ -61,9 +61,9 @@ class Sharing {
   /// Zeroed memory again, at the addresses of suspended shareable memory and with the same access.
   /// Exports from before do not stand for it.
   virtual Status resume_memory(const Memory& memory) = 0;
-  /// The same of an import, suspended or not: maps what `fd`, exported anew, stands for.
+  /// Resumes an import, suspended or not: maps the memory of `fd`, which is exported anew.
   virtual Status resume_import(const Memory& memory, Fd fd) = 0;
-  /// Page-locked host memory like that of Allocations::allocate_host(), which export_memory()
+  /// Page-locked host memory as Allocations::allocate_host() makes it, which export_memory()
   /// exports to other processes.
   virtual Result<Memory> allocate_shared_host(size_t bytes) = 0;
   /// Host memory that another process exported, `bytes` as in its Memory::bytes(): page-locked

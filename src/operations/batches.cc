@@ -156,7 +156,7 @@ bool pays(const ListedKind& kind, const planner::Settings& settings, bool is_cap
                                    is_captured);
 }
 
-/// Makes batches of those of `candidates` that are faster in direct lists, and returns them.
+/// Makes batches of the `candidates` that are faster in direct lists, and returns them.
 Result<std::set<const calls::Task*>> add_direct_lists(std::span<Candidate* const> candidates,
                                                       Planner& planner, bool is_captured,
                                                       std::vector<Batch>& batches) {

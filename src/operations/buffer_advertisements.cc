@@ -38,7 +38,7 @@ size_t most_by_lines(Plans& plans) {
   return *plans.most_message_by_lines;
 }
 
-/// Of a buffer with these shifts; null: it lies in a window.
+/// The export of a buffer with these shifts; null: the buffer lies in a window.
 const registry::BufferExport* export_of(const uint64_t* shifts, const Uses& uses) {
   const auto found = std::find_if(uses.rbegin(), uses.rend(),
                                   [&](const auto& used) { return used->shifts() == shifts; });

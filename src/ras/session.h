@@ -28,7 +28,7 @@ class Session {
     bool is_verbose = false;
     std::optional<std::chrono::seconds> timeout;  // 0: none; nothing: the default
   };
-  /// What happens to the connection after the client's words, besides answers.
+  /// The next step of the connection after the client's words, besides answers.
   enum class Next : uint8_t {
     Listen,  // to more of them
     Report,  // the client gets the answer to request(), and then its connection ends

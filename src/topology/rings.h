@@ -21,9 +21,9 @@ namespace niccolite::topology {
 /// The most rings that rings() finds.
 inline constexpr int kMostRings = 16;
 
-/// Returns rings over the ranks of a communicator, each of which names every rank once. `rails`:
-/// the rails of the graph (rails.h). `ranks`: by rank of the communicator, its rank in the graph.
-/// `machines`: each rank's machine, by any numbers.
+/// Returns rings over the ranks of a communicator; each names every rank once. `rails`: the rails
+/// of the graph (rails.h). `ranks`: by rank of the communicator, its rank in the graph. `machines`:
+/// each rank's machine, by any numbers.
 ///
 /// The ranks of a machine stand beside each other, machines in the order of their first ranks, so
 /// that each ring crosses each machine's wires once in each direction. Inside a machine the worst

@@ -1,5 +1,5 @@
-// Reach: which ranks' kernels can use the buffers of which other ranks' users, and the ways between
-// them. Both ranks of a pair have the same answer.
+// Reach: whether the kernels of one rank can use the buffers of another rank's user, and the way
+// between the two. Both ranks of a pair have the same answer.
 #pragma once
 
 #include <vector>

@@ -374,7 +374,7 @@ CUresult cuMemPrefetchAsync_v2(CUdeviceptr address, size_t bytes, CUmemLocation 
 
 // ---- queries of pointers
 
-// Of unknown memory it answers that nothing is known, which is no error, like the driver.
+// The answer about unknown memory is that nothing is known: no error, as with the driver.
 CUresult cuPointerGetAttributes(unsigned int count, const int* attributes, void** data,
                                 CUdeviceptr address) {
   if (!is_initialized()) return kNotInitialized;
