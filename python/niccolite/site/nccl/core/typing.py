@@ -50,7 +50,7 @@ class NcclDataType(IntEnum):
     """The type of the elements of a buffer.
 
     ``NcclDataType(x)`` takes the library's number, or any argument of ``numpy.dtype``: a name, a NumPy
-    scalar type, a Python type. ``str()`` is NumPy's name: "float32", "bfloat16".
+    scalar type, a Python type. ``format()`` gives NumPy's name ("float32"), ``str()`` the number.
     ValueError: no type has this number or name. NcclInvalid: the type is not communicated.
     """
 
