@@ -176,11 +176,10 @@ bool MulticastObject::read(const Entry& entry, Binding* out) const {
   const uint64_t state = entry.state.load(std::memory_order_acquire);  // pairs with bind()
   if (use_of(state) != Use::Bound) return false;
   uint64_t words[Entry::kWords];
-  for (size_t i = 0; i < Entry::kWords; ++i)
-    words[i] = entry.words[i].load(std::memory_order_relaxed);  // in order by the fence below
   // acquire: the words are read before the state is read again. A binding that changes now counts
   // in Table::changes afterwards, and is read again then.
-  std::atomic_thread_fence(std::memory_order_acquire);
+  for (size_t i = 0; i < Entry::kWords; ++i)
+    words[i] = entry.words[i].load(std::memory_order_acquire);
   if (entry.state.load(std::memory_order_relaxed) != state) return false;
   out->slot = static_cast<int>(words[0]);
   out->offset = words[1];
@@ -217,8 +216,9 @@ Error MulticastObject::bind(int device, size_t offset, const RemoteName& memory)
       memory.inode,
       memory.offset,
       memory.bytes};
+  // release: whoever reads one of these words sees that the entry was claimed, and reads it again.
   for (size_t i = 0; i < Entry::kWords; ++i)
-    entry->words[i].store(words[i], std::memory_order_relaxed);         // published by the state
+    entry->words[i].store(words[i], std::memory_order_release);
   const uint64_t state = entry->state.load(std::memory_order_relaxed);  // this thread's claim
   entry->state.store(next_state(state, Use::Bound), std::memory_order_release);
   table().changes.fetch_add(1, std::memory_order_release);  // pairs with memory()
