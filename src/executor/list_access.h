@@ -37,6 +37,11 @@ struct ListPosition {
   uint16_t tile;  // of the work's block
 };
 
+/// Bytes of a buffer, all blocks of an operation: more than the positions of tiles can name.
+inline constexpr uint64_t kMostListBufferBytes =
+    uint64_t{kMostRanksOfListAccess} * kListTileBytes * (uint64_t{1} << 16);
+static_assert(kMostListBufferBytes < uint64_t{1} << 32);
+
 /// Are several inputs reduced?
 constexpr bool reduces(const ListAccess& access) {
   return access.form != ListForm::Gather && (access.inputs & (access.inputs - 1)) != 0;

@@ -46,11 +46,12 @@ class ListView {
   /// Whose inputs and outputs this rank uses, as bits, and where in them.
   __device__ __forceinline__ uint32_t sources() const { return sources_of(access(), rank()); }
   __device__ __forceinline__ uint32_t targets() const { return targets_of(access(), rank()); }
-  __device__ __forceinline__ uint64_t source_block_at(uint32_t work) const {
-    return uint64_t{source_block_of(access(), rank())} * block_bytes(work);
+  // 32 bits hold them (kMostListBufferBytes), and take registers that the sums of eight ranks need.
+  __device__ __forceinline__ uint32_t source_block_at(uint32_t work) const {
+    return source_block_of(access(), rank()) * block_bytes(work);
   }
-  __device__ __forceinline__ uint64_t target_block_at(uint32_t work) const {
-    return uint64_t{target_block_of(access(), rank())} * block_bytes(work);
+  __device__ __forceinline__ uint32_t target_block_at(uint32_t work) const {
+    return target_block_of(access(), rank()) * block_bytes(work);
   }
 
   // ---- shared memory
