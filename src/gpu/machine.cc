@@ -47,8 +47,8 @@ std::string own_folder() {
               RTLD_DL_LINKMAP) == 0)
     return ".";
   std::filesystem::path file = object->l_name;
-  // The program itself has no name there, and the one of argv[0] is no path when it was found over
-  // PATH.
+  // The link map has no name for the program itself, and argv[0] is no path when the program was
+  // found over PATH.
   std::error_code unreadable;
   if (file.empty()) file = std::filesystem::read_symlink("/proc/self/exe", unreadable);
   return file.has_parent_path() ? file.parent_path().string() : ".";

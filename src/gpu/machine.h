@@ -35,11 +35,11 @@ class Machine : public Devices,
   virtual Multicast& multicast() = 0;
 };
 
-/// The machine of this process, chosen once by NICCOLITE_DEVICES: "cuda", "virtual" or "virtual:N";
-/// unset: virtual GPUs when the program has loaded their driver (its streams and buffers are
-/// theirs), else CUDA when a driver and a device are there, else virtual GPUs. The same pointer for
-/// ever; nobody owns it. Errors: CudaError when the chosen kind cannot be had, with the reason (no
-/// driver, no device, no virtual driver library).
+/// Returns the machine of this process, chosen once by NICCOLITE_DEVICES: "cuda", "virtual" or
+/// "virtual:N". If it is unset: virtual GPUs when the program has loaded their driver (its streams
+/// and buffers are theirs), else CUDA when a driver and a device are there, else virtual GPUs.
+/// Always returns the same pointer, which nobody owns. Errors: CudaError when the chosen kind is
+/// not available, with the reason (no driver, no device, no virtual driver library).
 Result<Machine*> machine();
 
 }  // namespace niccolite::gpu

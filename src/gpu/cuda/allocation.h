@@ -1,4 +1,4 @@
-// What Memory::handle() of the CUDA machine points to. For memory.cc and host_memory.cc.
+// The object behind Memory::handle() of the CUDA machine. Used by memory.cc and host_memory.cc.
 #pragma once
 
 #include <utility>

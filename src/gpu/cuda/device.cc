@@ -96,7 +96,7 @@ Result<ScopedContext> CudaMachine::enter(int ordinal) {
   return ScopedContext::enter(driver_, TRY(context(ordinal)));
 }
 
-// For calls that need some context to be current, whichever it is.
+// Makes a context current for calls that need one, but work with any.
 Result<ScopedContext> CudaMachine::enter_any() {
   CuContext current = nullptr;
   TRY(driver_.check(driver_.cuCtxGetCurrent(&current), "cuCtxGetCurrent"));

@@ -8,8 +8,8 @@ namespace {
 constexpr const char* kLibrary = "libcuda.so.1";
 constexpr int kOldestVersion = 12000;
 
-// The one function found by its symbol; all others come from it, each with the signature of the
-// version it is asked for, whatever the driver's own is.
+// The one function found by its symbol. It returns all others, with the signature of the requested
+// version, whatever the driver's own version is.
 using GetProcAddress = CuResult (*)(const char* name, void** function, int version,
                                     unsigned long long flags, int* found);
 constexpr const char* kGetProcAddress = "cuGetProcAddress_v2";

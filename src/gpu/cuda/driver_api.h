@@ -1,7 +1,7 @@
 // The part of the CUDA driver's ABI that Niccolite uses, declared here so that the library builds
-// without the CUDA toolkit. Values and layouts are facts of that ABI (CUDA 12.0 and later);
-// tests/device/driver_api_test.cc holds them against cuda.h where there is one.
-// Who may use it: gpu/cuda and executor/cuda; cli/perf uses its types.
+// without the CUDA toolkit. Values and layouts are facts of the ABI (CUDA 12.0 and later);
+// tests/device/driver_api_test.cc compares them with cuda.h if the toolkit is there. Who may use
+// it: gpu/cuda and executor/cuda; cli/perf uses its types.
 #pragma once
 
 #include <cstddef>
@@ -280,7 +280,7 @@ static_assert(sizeof(CuLaunchConfig) == 56);
   X(cuLaunchKernelEx, 12000,                                                                       \
     (const CuLaunchConfig* config, CuFunction function, void** parameters, void** extra))
 
-// The same, for functions that older drivers lack; null there.
+// Functions that older drivers lack, in the same form; their pointers are then null.
 #define NICCOLITE_CUDA_OPTIONAL_FUNCTIONS(X)                                                    \
   X(cuFuncLoad, 12040, (CuFunction function))                                                   \
   X(cuCtxRecordEvent, 12050, (CuContext context, CuEvent event))                                \

@@ -7,7 +7,7 @@
 namespace niccolite::gpu::cuda {
 namespace {
 
-// What a graph keeps for us. Until the graph has taken it, the caller keeps the object.
+// An object of ours that a graph keeps. Until the graph has taken it, the caller keeps the object.
 struct Kept {
   void* object;
   void (*release)(void*);

@@ -1,5 +1,5 @@
-// Page-locked host memory. What is shared with other processes is a memfd, which each of them maps
-// and page-locks for its devices: it needs no /dev/shm, and goes with its last user.
+// Page-locked host memory. Memory that is shared with other processes is a memfd, which each of
+// them maps and page-locks for its devices: it needs no /dev/shm, and ends with its last user.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>

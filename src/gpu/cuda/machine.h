@@ -105,8 +105,9 @@ class CudaMachine final : public Machine {
 
   Result<size_t> mapping_granularity(int device) override;
   Result<Backing> backing_of(const void* pointer) override;
-  /// Of memory that was mapped by virtual memory management: the one mapping around the pointer.
-  /// Several may lie side by side in one reservation, which pointer_info() has as one.
+  /// Returns the one mapping around a pointer into memory that was mapped by virtual memory
+  /// management. Several mappings may lie side by side in one reservation, which pointer_info()
+  /// reports as one.
   Result<std::span<std::byte>> mapping_around(const void* pointer);
   bool is_mapped(const Backing& memory, const void* pointer) override;
   Result<Fd> export_physical(const Physical& memory) override;

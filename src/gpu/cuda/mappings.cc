@@ -12,7 +12,7 @@
 namespace niccolite::gpu::cuda {
 namespace {
 
-// What Physical::handle() points to: a reference to the memory.
+// The object behind Physical::handle(): a reference to the memory.
 struct PhysicalMemory {
   CuAllocation allocation = 0;
 };

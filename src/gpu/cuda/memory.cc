@@ -237,7 +237,7 @@ Status CudaMachine::grant_access(const Memory& memory, int ordinal) {
   if (allocation == nullptr || allocation->kind != Allocation::Kind::Device) {
     return Status::invalid_usage("access can be granted to device memory only");
   }
-  // What allocate() has granted is not granted again: the driver would map it anew.
+  // Access that allocate() has granted is not granted again: the driver would map the memory anew.
   if (std::find(allocation->devices.begin(), allocation->devices.end(), ordinal) !=
       allocation->devices.end())
     return {};

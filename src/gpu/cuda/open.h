@@ -9,8 +9,8 @@ class Machine;
 
 namespace niccolite::gpu::cuda {
 
-/// The same pointer for ever; nobody owns it. Errors: CudaError when there is no driver, it is too
-/// old, or it finds no device. Thread safety: any thread.
+/// Returns the machine, always the same pointer, which nobody owns. Errors: CudaError when there is
+/// no driver, it is too old, or it finds no device. Thread safety: any thread.
 Result<Machine*> open();
 
 }  // namespace niccolite::gpu::cuda

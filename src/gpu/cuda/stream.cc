@@ -110,7 +110,8 @@ Result<bool> CudaMachine::await_event(const Event& event, Deadline deadline) {
   for (;;) {
     CuResult result = kCuSuccess;
     {
-      // Else a look at an event, though at none of the capture's, invalidates captures.
+      // Otherwise querying an event would invalidate captures, even if it is an event of none of
+      // them.
       const ScopedRelaxedCapture relaxed(driver_);
       result = driver_.cuEventQuery(as_event(event));
     }

@@ -176,7 +176,7 @@ Error AddressSpace::import_allocation(int descriptor, AllocationHandle* out) {
     made->properties.is_exportable = true;
   } else {
     made->bytes = static_cast<size_t>(status.st_size);
-    // Who can make a file of this name can make it of any length.
+    // A process that can make a file of this name can give it any length.
     if (!is_multiple(made->bytes) || !can_be_mapped(mine, made->bytes, 0))
       return Error::InvalidValue;
     made->file = std::move(mine);
@@ -433,7 +433,7 @@ Error AddressSpace::set_access(void* address, size_t bytes,
     if (one.device < 0 || one.device >= visible_.count()) return Error::InvalidValue;
     if (one.access != Access::ReadWrite) losers.insert(one.device);
   }
-  // Work that is queued may use what is taken away.
+  // Queued work may still use the access that is taken away.
   for (const int device : losers) drain_(device);
   std::lock_guard lock(mutex_);
   std::vector<Mappings::iterator> there;

@@ -48,7 +48,7 @@ Result<Arena::Segments::iterator> Arena::add_segment(size_t bytes) {
   Segment segment;
   segment.bytes = std::max(bytes, kSegmentBytes);
   segment.fd = TRY(Fd::memfd("virtual-gpu", segment.bytes));
-  // NORESERVE: the segment is meant to be much larger than what is used of it.
+  // NORESERVE: the segment is meant to be much larger than the part in use.
   void* base = mmap(nullptr, segment.bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
                     segment.fd.get(), 0);
   if (base == MAP_FAILED)

@@ -2,7 +2,7 @@
 // space but no memory until touched. One arena serves all virtual GPUs of the process, so that a
 // thousand GPUs with a thousand allocations each need one descriptor and not a million.
 //
-// Invariant: what is free is zero. A freed block of kPunchBytes or more gives its pages back to the
+// Invariant: free memory is zero. A freed block of kPunchBytes or more gives its pages back to the
 // system at once, a smaller one is cleared. A segment whose last block is freed goes as a whole,
 // and its addresses stay reserved for a while, so that a late access is a fault and a late use of
 // the pointer is recognised.

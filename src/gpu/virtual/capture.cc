@@ -42,7 +42,7 @@ Error Runtime::begin_capture_to(int device, StreamHandle handle, CaptureMode mod
   if (stream->capture || is_capturing_into(capture->graph)) return Error::IllegalState;
   std::vector<NodeIndex> tips;
   TRY_VIRTUAL(indices_in(capture->graph, nodes, &tips));
-  // What is there already need not be joined.
+  // Nodes that the graph already has need not be joined.
   for (Node& node : capture->graph->nodes) node.is_loose = true;
   capture->id = next_capture_id_++;
   capture->owns_graph = graph == nullptr;

@@ -599,7 +599,8 @@ class Driver final : public VirtualMachine, public DriverCalls {
     return Status::cuda_error("cannot {} virtual GPU {}: {}",
                               fmt::format(fmt::runtime(what), object), device, cause_of(error));
   }
-  // The same of what belongs to none that is known.
+  // Makes this message for an object of no known device: "cannot <what about object> virtual GPUs:
+  // <cause>"
   template <typename Object>
   static Status refused(Error error, const char* what, const Object& object) {
     return Status::cuda_error("cannot {} virtual GPUs: {}", fmt::format(fmt::runtime(what), object),

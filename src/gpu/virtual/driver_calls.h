@@ -18,7 +18,7 @@ namespace niccolite::gpu::virtual_ {
 enum class Comparison : uint8_t {
   AtLeast = 0,  // the difference is not negative, so that a counter may wrap around
   Equal = 1,
-  AnyBit = 2,     // of those of the value
+  AnyBit = 2,     // some bit is in memory and in the value
   NotAllBits = 3  // some bit is neither in memory nor in the value
 };
 

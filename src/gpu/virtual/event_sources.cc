@@ -72,7 +72,8 @@ Status EventSources::attach(EventSource& source) {
   return {};
 }
 
-// Of several each is waited for in set_. Whoever waits for the one that was alone comes back.
+// If there are several sources, wait() watches each of them in set_. A thread that waits for the
+// source that was alone returns.
 void EventSources::choose_alone() {
   alone_ = 0;
   if (sources_.size() == 1) {
@@ -128,7 +129,7 @@ bool EventSources::wait(std::chrono::microseconds most) {
   if (!set_.valid() || sources_.empty()) return false;
   if (!left_out_.empty() && serve_those_left_out()) {
     is_open_.exchange(true);
-    return true;  // kernels may have what they wait for
+    return true;  // the data that kernels wait for may be here
   }
   for (const auto& [number, source] : sources_) source->before_wait();
   // One that another thread has in its hands would end a wait for its own descriptor at once.

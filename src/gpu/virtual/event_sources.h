@@ -11,15 +11,16 @@
 //   steps all kernels ...
 //   end(): is_open_ = false
 //
-// A source that another thread has in its hands is left out of the wait, or it would end at once
-// again and again, until that thread wakes the poller: each wait() begins with those that were left
-// out. So a thread that loses its core within one source does not keep the others waiting.
+// wait() leaves out a source that another thread has in its hands, until that thread wakes the
+// poller; otherwise it would end at once again and again. Each wait() begins with the sources that
+// were left out. So a thread that loses its core within one source does not keep the others
+// waiting.
 //
-// The descriptors of the sources are in one epoll, and so is an eventfd that ends the wait. Where
-// there is one source only, mostly, its descriptor is waited for itself, which saves a system call
-// for each message; the eventfd is in that, too, and readable only while somebody serves: the
-// source's own thread, which waits for the descriptor at other times, would find it again and
-// again.
+// The descriptors of the sources are in one epoll, and so is an eventfd that ends the wait. If
+// there is only one source, which is the usual case, wait() waits for its descriptor directly,
+// which saves a system call for each message. The eventfd is in that descriptor, too. It is
+// readable only while somebody serves: otherwise the source's own thread, which waits for the
+// descriptor at other times, would find it readable again and again.
 //
 // The descriptors for the wait exist while there are sources: detach() of the last ends the wait,
 // if there is one, and closes them.

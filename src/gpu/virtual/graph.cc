@@ -43,7 +43,8 @@ void Graph::flatten_into(Graph& flat, const std::vector<NodeIndex>& after,
                          std::vector<NodeIndex>* flat_of,
                          std::vector<NodeIndex>* flat_leaves) const {
   flat.kept.insert(flat.kept.end(), kept.begin(), kept.end());
-  // A node that is a graph becomes two points in the order, and what is between them.
+  // A node that is a graph becomes two points in the order, with the nodes of the graph between
+  // them.
   std::vector<NodeIndex> begins(nodes.size()), ends(nodes.size());
   for (NodeIndex i = 0; i < nodes.size(); ++i) {
     if (nodes[i].is_removed) continue;

@@ -28,7 +28,7 @@ struct Node {
   bool is_removed = false;  // by the program; its number is not given again
 };
 
-/// What CUDA calls a node's type, with its numbers.
+/// The type of a graph's node in CUDA, with CUDA's numbers.
 enum class NodeKind : uint8_t {
   Kernel = 0,
   Copy = 1,
@@ -65,11 +65,12 @@ struct Graph {
   NodeIndex add(Work work, std::vector<NodeIndex> after);
   /// The nodes that no other node waits for.
   std::vector<NodeIndex> leaves() const;
-  /// What streams have queued and no other work of streams waits for.
+  /// Returns the nodes that streams have queued and for which no other work of streams waits.
   std::vector<NodeIndex> tips() const;
   bool has_all(const std::vector<NodeIndex>& indices) const;
-  /// The same nodes, but none removed, none is a graph, and their indices may be others.
-  /// `flat_of`, where wanted: for each node, its index in the result.
+  /// Returns the graph without removed nodes, with the nodes of child graphs in place of the child
+  /// graphs. Indices may change. `flat_of`, unless null, receives for each node its index in the
+  /// result.
   Graph flatten(std::vector<NodeIndex>* flat_of = nullptr) const;
   bool has_cycle() const;
 
@@ -82,7 +83,7 @@ struct Graph {
 /// All fields are guarded by Runtime's mutex.
 struct Executable {
   std::shared_ptr<const Graph> graph;  // flat; replaced by another when it is updated
-  std::weak_ptr<Graph> source;         // what it was made from
+  std::weak_ptr<Graph> source;         // it was made from this graph
   std::vector<NodeIndex> flat_of;      // the node of `graph` that a node of `source` has become
   OperationPtr last_replay;            // end of the last launch
 };
@@ -107,7 +108,7 @@ struct Replay {
   OperationPtr last;
   std::vector<OperationPtr> operations;  // one per node
   explicit Replay(const std::shared_ptr<const Graph>& graph);
-  /// Of what was not submitted.
+  /// Abandons the operations that were not submitted.
   ~Replay();
   Replay(const Replay&) = delete;
 };
@@ -123,7 +124,7 @@ struct Capture {
   void* graph_handle = nullptr;
   bool owns_graph = true;  // it made it
   bool is_invalidated = false;
-  std::vector<std::weak_ptr<Stream>> streams;  // those that take part
+  std::vector<std::weak_ptr<Stream>> streams;  // the streams that take part
 };
 
 }  // namespace niccolite::gpu::virtual_

@@ -45,7 +45,7 @@ Error Runtime::indices_in(const std::shared_ptr<Graph>& graph, const std::vector
   return Error::None;
 }
 
-// The graph will be gone, and those that its nodes are.
+// Forgets the handles of a graph that will end, and of its child graphs.
 void Runtime::forget_handles(Graph& graph) {
   for (void* handle : graph.handles)
     if (handle != nullptr) nodes_.remove(handle);
@@ -83,7 +83,7 @@ Error Runtime::check_set(Set& set) const {
   return pageable || !is_aligned ? Error::InvalidValue : Error::None;
 }
 
-// Checks what the program says, and finds what it names.
+// Checks the program's description of a node, and finds the objects that it names.
 Error Runtime::complete_work(Work& work) {
   if (auto* copy = std::get_if<Copy>(&work)) return check_copy(*copy);
   if (auto* set = std::get_if<Set>(&work)) return check_set(*set);
@@ -163,7 +163,7 @@ Error Runtime::set_node_work(void* handle, Work work) {
   NodeIndex index = 0;
   const std::shared_ptr<Graph> graph = find_node(handle, &index);
   if (graph == nullptr) return Error::InvalidValue;  // removed meanwhile
-  std::swap(graph->nodes[index].work, work);         // what was there goes without the lock
+  std::swap(graph->nodes[index].work, work);         // the old work ends outside of the lock
   if (const auto* child = std::get_if<ChildGraph>(&work)) {
     forget_handles(*child->graph);
     graphs_.remove(child->handle);

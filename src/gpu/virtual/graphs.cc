@@ -98,7 +98,7 @@ Error Runtime::launch(void* handle, int device, StreamHandle stream_handle) {
     Operation::after(replay.first, executable->last_replay);
     executable->last_replay = replay.last;
     const std::vector<Node>& nodes = graph->nodes;
-    // Waits first: they mean what was recorded before this launch.
+    // The waits come first: they mean the records before this launch.
     for (size_t i = 0; i < nodes.size(); ++i) {
       if (const auto* wait = std::get_if<WaitEvent>(&nodes[i].work))
         Operation::after(replay.operations[i], wait->event->recorded);

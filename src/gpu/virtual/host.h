@@ -1,5 +1,5 @@
-// What virtual GPUs know of the machine that they are on: names that are equal in all its
-// processes. Devices have the machine's numbers (VisibleDevices::on_machine()).
+// Facts about the host of the virtual GPUs: names that are equal in all processes of the machine.
+// Devices have the machine's numbers (VisibleDevices::on_machine()).
 #pragma once
 
 #include <array>

@@ -23,7 +23,7 @@ struct PhysicalMemory {
   Fd fd;  // its file begins with the memory
   size_t bytes = 0;
 
-  /// Of another process. InvalidValue: the file does not have as many bytes.
+  /// Imports the memory of another process. InvalidValue: the file does not have as many bytes.
   static Error import(Fd fd, size_t bytes, std::unique_ptr<PhysicalMemory>* out);
 };
 

@@ -57,7 +57,7 @@ MemoryMap::MemoryMap(int devices, size_t bytes_per_device, std::function<HostMem
       measure_(std::move(measure)),
       used_(static_cast<size_t>(devices) + 1) {}
 
-// What the host has left for new promises.
+// Returns the bytes that the host has left for new promises.
 size_t MemoryMap::measure_room() const {
   if (measure_ == nullptr) return SIZE_MAX;
   const HostMemory host = measure_();
@@ -186,7 +186,7 @@ bool can_be_mapped(const Fd& fd, size_t bytes, size_t offset) {
   // A mapping beyond the end of the file would fault on access.
   const auto file_bytes = static_cast<size_t>(file.st_size);
   if (offset > file_bytes || bytes > file_bytes - offset) return false;
-  // And so would one of a file that its owner makes shorter later.
+  // A mapping would also fault if the file's owner made the file shorter later.
   const int seals = fcntl(fd.get(), F_GET_SEALS);
   return seals >= 0 && (seals & F_SEAL_SHRINK) != 0;
 }

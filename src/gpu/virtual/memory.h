@@ -1,5 +1,5 @@
-// MemoryMap: every allocation, import and registration of the process, by address: what it is,
-// whose it is, and whether a pointer is still good.
+// MemoryMap: every allocation, import and registration of the process, by address. It knows the
+// kind and the owner of each, and whether a pointer is still good.
 //
 // Ordinary allocations are carved from the Arena. *Shareable* ones have a memfd of their own,
 // because the descriptor that export_memory() hands out must begin with the memory and show nothing
@@ -9,8 +9,8 @@
 // Memory is promised at allocation and taken from the machine page by page when touched; a machine
 // that cannot keep a promise kills the process. So an allocation is refused unless the machine (its
 // free memory, and the limits of control groups) has room for all that this process was promised
-// and has not touched yet, with a reserve left. What other processes were promised shows up as they
-// touch it.
+// and has not touched yet, with a reserve left. Promises to other processes show up as they touch
+// their memory.
 // Thread safety: any thread.
 #pragma once
 
@@ -34,7 +34,7 @@ namespace niccolite::gpu::virtual_ {
 
 enum class MemoryOrigin : uint8_t { Carved, Shareable, Imported, Registered, Mapped, Multicast };
 
-/// What a copy or fill does with a range of memory.
+/// The access of a copy or fill to a range of memory.
 enum class Use : uint8_t { Read, Write };
 
 struct MemoryProperties {
@@ -90,7 +90,7 @@ class MemoryMap {
   Error allocate_from(std::shared_ptr<const MemoryPool> pool, size_t bytes, MemoryProperties* out);
   /// The pool of the memory that `pointer` lies in; null: it is of none.
   std::shared_ptr<const MemoryPool> pool_of(const void* pointer) const;
-  /// `device` -1: host memory. `loses_stores`: what is stored there, nobody else sees (PathFault).
+  /// `device` -1: host memory. `loses_stores`: nobody else sees stores to it (PathFault).
   Error import(int device, Fd fd, size_t bytes, size_t offset, MemoryProperties* out,
                bool loses_stores = false);
   Error register_host(void* base, size_t bytes);
@@ -168,8 +168,8 @@ class MemoryMap {
   Error make(int device, size_t bytes, PointerKind kind, bool shareable, MemoryProperties* out)
       REQUIRES(mutex_);
   const Entry& enter(Entry entry) REQUIRES(mutex_);
-  /// Where memory has just been mapped: registrations of what was there before, which the program
-  /// has unmapped without ending them.
+  /// Forgets registrations of earlier memory at these addresses, where memory has just been mapped:
+  /// the program has unmapped the earlier memory without ending its registrations.
   void forget_registrations(const void* base, size_t bytes) REQUIRES(mutex_);
 
   const size_t bytes_per_device_;

@@ -12,7 +12,7 @@
 namespace niccolite::gpu::virtual_ {
 namespace {
 
-// What one step of a copy or fill moves: well under a millisecond on any machine.
+// The bytes that one step of a copy or fill moves: well under a millisecond on any machine.
 constexpr size_t kPieceBytes = size_t{2} << 20;
 
 // Calls move(row, offset in the row, bytes) for the next piece of `rows` rows of `width` bytes.
@@ -53,7 +53,8 @@ std::optional<size_t> bytes_spanned(size_t width, size_t rows, size_t pitch, siz
   return bytes;
 }
 
-// As GPUs do: what was written before a word is there for whoever has seen the word.
+// Loads a word as GPUs do: a reader that has seen the word sees everything that was written before
+// it.
 template <typename Word>
 Word load(const void* address) {
   return std::atomic_ref(*static_cast<Word*>(const_cast<void*>(address)))

@@ -77,8 +77,8 @@ inline bool is_empty(const Copy& copy) {
 }
 inline bool is_empty(const Set& set) { return set.width == 0 || set.rows == 0; }
 
-/// From the first byte to the last, of what is not empty. None: more bytes, moved or spanned, than
-/// a number can say.
+/// Returns the span from the first byte to the last of a copy or fill that is not empty. None: it
+/// moves or spans more bytes than a number can say.
 std::optional<size_t> target_span(const Copy& copy);
 std::optional<size_t> source_span(const Copy& copy);
 std::optional<size_t> target_span(const Set& set);
@@ -125,7 +125,7 @@ struct KeepGraph {  // the last operation of a replay: keeps the graph's objects
 using Work = std::variant<Nothing, Copy, Set, HostCall, KernelLaunch, RecordEvent, WaitEvent,
                           WaitValue, WriteValue, ChildGraph, Notify, KeepGraph>;
 
-/// Who runs an operation: nobody (it is done as soon as its predecessors are), a worker, or the
+/// The runner of an operation: none (it is done as soon as its predecessors are), a worker, or the
 /// callback thread.
 enum class Runner : uint8_t { Inline, Worker, CallbackThread };
 

@@ -67,7 +67,7 @@ class Runtime {
   Result<DeviceInfo> describe(int device) const;
   MemoryMap& memory() { return memory_; }
   AddressSpace& address_space() { return address_space_; }
-  /// Of the calling thread.
+  /// Returns the device of the calling thread.
   static int current_device();
   static void set_current_device(int device);
   /// As CUDA's runtime initialises the driver: has any thread called the runtime, and has the
@@ -109,8 +109,8 @@ class Runtime {
   Error wait_event(int device, StreamHandle stream, void* event, bool as_node = false);
   Error query_event(void* event);  // None or NotReady
   Error synchronize_event(void* event);
-  /// The same, but a captured event is no reason to invalidate its capture; NotReady at the
-  /// deadline.
+  /// Waits like synchronize_event(), but a captured event does not invalidate its capture; NotReady
+  /// at the deadline.
   Error await_event(void* event, Deadline deadline);
   Error elapsed_milliseconds(void* start, void* stop, float* out);
 
@@ -126,7 +126,8 @@ class Runtime {
   /// Adds `nodes` of `graph`, which the stream is capturing into, to those.
   Error capture_after(int device, StreamHandle stream, void* graph,
                       const std::vector<NodeIndex>& nodes);
-  /// What the stream's next work comes after, for as long as nobody asks again or adds work.
+  /// Returns the nodes that the stream's next work comes after. They stay valid until the next
+  /// call, or until work is added.
   Error capture_dependencies(int device, StreamHandle stream, void*** nodes, size_t* count);
   /// Adds `nodes` to that, or puts them in its place. InvalidValue: they are of another graph.
   Error change_capture_dependencies(int device, StreamHandle stream,
@@ -172,10 +173,10 @@ class Runtime {
   Error node_neighbours(void* node, bool after_it, std::vector<void*>* out);
   Error clone_graph(void* graph, void** out);
   Error find_in_clone(void* node, void* clone, void** out);
-  /// Makes later launches those of `graph`, which has the same nodes and edges but other work.
-  /// GraphExecUpdateFailure: it has not, and `info` says why.
+  /// Makes later launches run `graph`, which has the same nodes and edges but other work.
+  /// GraphExecUpdateFailure: its nodes or edges differ, and `info` says how.
   Error update_executable(void* executable, void* graph, UpdateInfo* info);
-  /// The same for one node of the graph that the executable was made from.
+  /// Updates one node of the graph from which the executable was made.
   Error set_executable_work(void* executable, void* node, Work work);
 
  private:

@@ -111,9 +111,9 @@ void Scheduler::submit(OperationPtr operation) {
   dispatch(ready, nullptr);
 }
 
-// Sends each of `ready`, and what becomes ready by those that need no runner, to its runner. One
-// operation for a worker goes to `keep_one` instead, where the caller is a worker that can run it
-// next.
+// Sends each of `ready` to its runner, and then the operations that become ready because a
+// predecessor needs no runner. One operation for a worker goes to `keep_one` instead, where the
+// caller is a worker that can run it next.
 void Scheduler::dispatch(std::vector<OperationPtr>& ready, OperationPtr* keep_one) {
   while (!ready.empty()) {
     OperationPtr operation = std::move(ready.back());
@@ -186,7 +186,7 @@ void Scheduler::refill(Batch& batch) {
   take(batch);
 }
 
-// What a batch has not finished. True when it is time to rest.
+// Puts the unfinished operations of a batch back. True when it is time to rest.
 bool Scheduler::put_back(Batch& batch) {
   if (batch.advanced) {
     // relaxed: a hint only.

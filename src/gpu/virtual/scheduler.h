@@ -24,8 +24,8 @@
 //
 // Exit: kernels run code and use data of other libraries, whose destructors come when the process
 // exits. So stepping stops then; but where the exiting thread, in the destructor of a static
-// object, uses the GPUs, it goes on until that destructor is done. What nobody waits for stays
-// where it is.
+// object, uses the GPUs, it goes on until that destructor is done. Operations for which nobody
+// waits stay unfinished.
 #pragma once
 
 #include <pthread.h>

@@ -28,7 +28,7 @@ inline thread_local int helps_in_a_row = 0;
 struct Scheduler::Batch {
   std::vector<OperationPtr> operations;  // to be stepped
   std::vector<OperationPtr> unfinished;  // stepped, to go back to the queue
-  const Operation* only_for = nullptr;   // those that lead to it; null: any
+  const Operation* only_for = nullptr;   // only operations that lead to it; null: any operation
   bool advanced = false;                 // the last run() moved something
   bool is_poller = false;
   bool serves = false;          // the sources, as the poller

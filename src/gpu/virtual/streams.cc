@@ -120,8 +120,8 @@ void Runtime::append(Stream& stream, const OperationPtr& first, const OperationP
   stream.tail = last;
 }
 
-// What work that is queued to `stream` now must wait for. Only what is unfinished, so at most one
-// for most streams.
+// Returns the unfinished operations that work queued to `stream` now must wait for. For most
+// streams it is at most one.
 std::vector<OperationPtr> Runtime::tails_to_wait_for(Stream& stream) {
   std::vector<OperationPtr> tails;
   const auto take = [&tails](OperationPtr& tail) {

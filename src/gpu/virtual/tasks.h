@@ -1,4 +1,4 @@
-// What virtual GPUs offer beyond Machine: running resumable tasks as kernels. Used by
+// The interface of virtual GPUs beyond Machine: it runs resumable tasks as kernels. Used by
 // executor/host.
 //
 // Where virtual GPUs live: one shared library per process, the *virtual driver*, holds their state,

@@ -3,7 +3,7 @@
 // mappings, and multicast objects (multicast.h), which are mapped as allocations are. Reached by
 // VirtualMachine::virtual_memory(); `AddressSpace` implements it.
 //
-// The rules are those of CUDA 13's driver, also where its manual is silent: a mapping is of a whole
+// The rules follow CUDA 13's driver, also where its manual is silent: a mapping is of a whole
 // allocation; mappings and reservations that lie side by side count as one range.
 // Thread safety: any thread.
 #pragma once
@@ -45,7 +45,7 @@ struct DeviceAccess {
   Access access = Access::None;
 };
 
-/// What an address is part of.
+/// The object that contains an address.
 struct AddressDescription {
   std::byte* reservation = nullptr;
   size_t reserved_bytes = 0;
