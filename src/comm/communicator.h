@@ -59,7 +59,7 @@ struct Child;  // derivation.cc
 struct Meeting {
   /// Asked once; may wait.
   std::function<Result<bootstrap::UniqueId>(const Deadline&, Abort&)> find_id;
-  /// Of a rank that grows: its failure or abort ends the meeting. Else null.
+  /// For a rank that grows: the failure or abort of `parent` ends the meeting. Else null.
   std::shared_ptr<Communicator> parent;
 };
 
@@ -72,9 +72,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status initialize(const Meeting& meeting);
 
   /// Communicators derived from this one.
-  /// Collective; blocks. What is made is ready, and independent of this communicator from then on.
-  /// One for each color, its ranks in the order of their keys, then of this communicator's ranks;
-  /// null for kNoColor. When it fails on one rank it fails on all.
+  /// Collective; blocks. The new communicator is ready, and independent of this one from then on.
+  /// There is one for each color, its ranks in the order of their keys, then of this communicator's
+  /// ranks; null for kNoColor. When it fails on one rank it fails on all.
   Result<std::shared_ptr<Communicator>> split(const SplitWish& wish);
   /// One of all ranks but those in `excluded` (ascending, not this one), which do not call and may
   /// be dead; also from a communicator that has failed. `interrupts`: ends its operations before,
@@ -175,7 +175,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   // How it becomes ready (initialization.cc).
   Status join_and_connect(const Meeting& meeting);
   Status find_machine_graph(std::span<const RankInfo> ranks, const Deadline& deadline);
-  /// What several ranks need: connections, requests of peers, the watch.
+  /// Prepares connections, answers to peers and the watch, if there are several ranks.
   Status serve_peers(const planner::Settings& settings);
   void share_buffers(bool of_captured);
   void make_operations(const planner::Settings& settings);

@@ -20,7 +20,7 @@ struct Configuration {
   int traffic_class = -1;  // ncclConfig_t::trafficClass, of network plug-ins; -1: none
 };
 
-/// What a rank wants of a split.
+/// The arguments of one rank for a split.
 struct SplitWish {
   static constexpr int kNoColor = -1;
   int color = kNoColor;

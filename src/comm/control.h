@@ -1,5 +1,6 @@
 // Control: the words through which a communicator and its kernels talk (executor::ControlWords),
-// and where those of real GPUs mark what they have begun and ended (observe::KernelMarks).
+// and the words in which kernels of real GPUs mark the operations that they have begun and ended
+// (observe::KernelMarks).
 //
 // The memory is pinned, and comes from pages that the process keeps: the driver frees such memory
 // only when no kernel runs on any GPU, and another communicator's may be waiting for a peer that

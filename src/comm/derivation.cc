@@ -1,7 +1,8 @@
-// Communicators from communicators. In a split each rank tells what it wants in one all-gather of
-// the parent, knows from the answers which child it is in, makes its end of it over the links that
-// the parent has, and hears in a second all-gather that everybody has. In a shrink the survivors
-// alone tell each other that. Those who grow meet newcomers as in an init.
+// Derives communicators from communicators. In a split each rank tells its wish in one all-gather
+// of the parent, and knows from the answers which child it is in. It makes its end of the child
+// over the links that the parent has. A second all-gather tells it that all ranks have done so. In
+// a shrink the survivors tell each other, without the excluded ranks, that their ends are made. The
+// members of a growing communicator meet the newcomers as in an init.
 #include <algorithm>
 #include <chrono>
 
@@ -16,7 +17,8 @@ namespace {
 
 constexpr size_t kMostRefusal = 4096;  // of a refusal
 
-/// The same on all ranks of the child, and no other communicator's.
+/// Returns the hash of a child: equal on all its ranks, and different from every other
+/// communicator's.
 uint64_t hash_of_child(uint64_t parent, uint64_t number, int color) {
   Writer writer;
   writer.u64(parent);
@@ -25,16 +27,16 @@ uint64_t hash_of_child(uint64_t parent, uint64_t number, int color) {
   return authentication::fingerprint(writer.bytes()) | 1;  // 0 names all ranks in bootstrap
 }
 
-/// What a rank tells all others of its parent; points into what came.
+/// The wish that a rank sends to all others of its parent; points into the received bytes.
 struct Wish {
   Status refusal;
   int color = 0;
   int key = 0;
   uint64_t children = 0;  // that the parent has had
-  // Of each of the parent's ranks, or, where the child's are known, of all of them: 0 or 1. Empty:
-  // all.
+  // 0 or 1 for each of the parent's ranks, or one value for all ranks of the child, where they are
+  // known. Empty: 1 for all.
   std::span<const std::byte> reaches{};
-  std::span<const std::byte> settings{};  // encoded: those of a child's first rank are read
+  std::span<const std::byte> settings{};  // encoded; a child reads its first rank's
 
   Bytes encode() const {
     Writer writer;
@@ -51,7 +53,7 @@ struct Wish {
     return std::move(writer).take();
   }
 
-  /// Of a rank of a parent of `nranks`.
+  /// Decodes the wish of a rank whose parent has `nranks`.
   static Result<Wish> decode(std::span<const std::byte> bytes, int nranks) {
     Reader reader(bytes, "the wish of a rank");
     Wish wish;

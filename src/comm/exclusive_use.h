@@ -53,7 +53,7 @@ class ExclusiveUse {
   bool take_awaited() { return state_.exchange(kAwaited, std::memory_order_acq_rel) == kFree; }
 
   std::atomic<uint32_t> state_{kFree};
-  std::mutex mutex_;  // of those who wait
+  std::mutex mutex_;  // used by waiting threads
   std::condition_variable free_;
 };
 

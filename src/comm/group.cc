@@ -218,7 +218,8 @@ Status Group::run_one_sided(const std::vector<OneSidedTask>& calls, bool waits) 
   return {};
 }
 
-// The jobs of one communicator in the order of their calls, those of different ones side by side.
+// Runs the jobs of one communicator in the order of their calls, and different communicators side
+// by side.
 Status Group::run_jobs(std::vector<Job>& jobs) {
   std::vector<std::vector<Job*>> lines;  // by communicator, in the order of their first calls
   for (Job& job : jobs) {
@@ -273,7 +274,7 @@ Status Group::run_tasks(std::vector<Tasks>& tasks) {
   return {};
 }
 
-// Those that are in progress while the group is carried out.
+// Returns the communicators that are in progress while the group is carried out.
 Group::Communicators Group::communicators_of(const Work& work) {
   Communicators communicators;
   for (const Job& job : work.jobs) communicators.insert(job.communicator);

@@ -3,12 +3,12 @@
 //
 //   jobs   things that wait for other ranks (init, windows, finalize, suspend): one thread a
 //          communicator, all at once, joined
-//   tasks  operations: those of all communicators are prepared first, then all are launched, so
-//          that an error launches nothing
+//   tasks  operations: the operations of all communicators are prepared before the first is
+//          launched, so that an error launches nothing
 //
 //   one-sided operations
-//          puts before the tasks, waits after them: no order of the calls of a group makes a rank
-//          wait for what it holds up
+//          puts before the tasks, waits after them: whatever the order of the calls of a group, a
+//          rank never waits for an operation that it holds up itself
 //   ends   communicators that the group destroys, after all else
 //
 // Order of launches. Communicators that share a stream must be launched in the same order by every
@@ -49,8 +49,9 @@ class Group {
   /// inside the group; the first failure.
   Result<Completion> end();
 
-  /// The same, but the tasks are not carried out: stores the microseconds that they would take, the
-  /// longest of the communicators', or -1 when there are none. Not in a nested group.
+  /// Ends the group like end(), but does not carry out the tasks: stores the microseconds that they
+  /// would take, the longest of the communicators', or -1 when there are none. Not in a nested
+  /// group.
   Result<Completion> end_simulated(double& microseconds);
 
   /// The tasks of one communicator that this group has recorded.
@@ -58,14 +59,15 @@ class Group {
     std::shared_ptr<Communicator> communicator;
     std::vector<calls::Task> tasks;
   };
-  /// Those of the communicator with this handle, which is still one, to put more tasks in; null:
-  /// add_task() has to be called, since there are none, since LiveCommunicators has to be asked, or
-  /// since a profiler hears of each call. Valid until the group's next call.
+  /// Returns the tasks of the live communicator with this handle, so that the caller may add more.
+  /// Null: add_task() has to be called, because the group has no tasks of it, because
+  /// LiveCommunicators has to be searched, or because a profiler hears of each call. Valid until
+  /// the group's next call.
   Tasks* find_tasks(const void* handle);
 
   /// Records, or carries out at once when no group is open.
   Result<Completion> add_task(std::shared_ptr<Communicator> communicator, calls::Task& task);
-  /// The same of a one-sided operation.
+  /// Records a one-sided operation, or carries it out at once when no group is open.
   Result<Completion> add_one_sided(std::shared_ptr<Communicator> communicator,
                                    operations::OneSidedCall call);
   /// `job` runs on another thread if there are several; `on_failure` undoes what the call did, on

@@ -1,5 +1,5 @@
-// How a communicator becomes ready: its ranks join, tell each other what they are and how they
-// reach each other, and each makes what its operations need.
+// How a communicator becomes ready: its ranks join, tell each other their properties and how they
+// reach each other, and each prepares its operations.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -45,7 +45,7 @@ std::string own_file() {
   return error ? info.dli_fname : file.string();
 }
 
-// What fails here fails on all ranks, which learn of it instead of waiting for this one.
+// Makes a failure here fail on all ranks, which learn of it instead of waiting for this one.
 Status or_give_up(const bootstrap::JoinOptions& join, Status status) {
   if (!status.is_ok()) bootstrap::Member::give_up(join, status);
   return status;
@@ -120,7 +120,7 @@ Status Communicator::initialize(const Meeting& meeting) {
     // The peers learn of it now, not at their deadline.
     leave();
     release();
-    // A blocking call prints what it returns.
+    // A blocking call prints the status that it returns.
     fail(status.copy(), configuration_.blocking ? Printed::Yes : Printed::No);
     return status;
   }

@@ -39,7 +39,7 @@ class Invitation {
   std::optional<bootstrap::UniqueId> served_ GUARDED_BY(mutex_);  // the last one taken
 };
 
-/// Tells those who meet at `id` to grow to `nranks` why `rank` does not come. Bounded in time.
+/// Tells the ranks that meet at `id` to grow to `nranks` why `rank` does not come. Bounded in time.
 void decline(const bootstrap::UniqueId& id, int nranks, int rank, const Status& why);
 
 }  // namespace niccolite::comm

@@ -8,14 +8,14 @@ namespace {
 
 using transport::PeerAccess;
 
-// Of a peer, or of all.
+// About one peer, or about all.
 constexpr uint8_t kOpensBuffers = 1;
 constexpr uint8_t kSharesAtomics = 2;
-// Of all.
+// About all.
 constexpr uint8_t kLacksAccess = 4;
 constexpr uint8_t kHasUntried = 8;
 constexpr uint8_t kSharesHost = 16;
-// Of a peer: a PeerAccess from this bit on.
+// About one peer: a PeerAccess from this bit on.
 constexpr int kAccessAt = 2;
 
 uint8_t bits_of(bool opens_buffers, bool shares_atomics) {

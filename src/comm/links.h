@@ -1,5 +1,5 @@
-// What one rank's kernels can do in the others' memory, and how ranks tell each other.
-// Pure functions.
+// Links: the access of one rank's kernels to the memory of other ranks, and how ranks tell each
+// other. Pure functions.
 #pragma once
 
 #include <span>
@@ -11,7 +11,7 @@
 
 namespace niccolite::comm {
 
-/// Of one rank, to all ranks of the communicator.
+/// The links of one rank, as it tells them to all ranks of the communicator.
 struct Links {
   std::vector<bool> opens_buffers;  // by peer: gpu::Peers::open_buffers(); not of the own rank
   // By peer: gpu::Peers::shares_atomics(), as advertisements of memory in windows need; also the
@@ -23,10 +23,10 @@ struct Links {
   bool shares_host = true;  // not NCCL_SHM_DISABLE=1
 };
 
-/// What `self` wants to know of another rank's.
+/// The part of another rank's links that `self` needs.
 struct PeerLinks {
-  bool opens_own_buffers = false;   // those of the user of `self`
-  bool opens_all_buffers = false;   // those of all others' users
+  bool opens_own_buffers = false;   // buffers of the user of `self`
+  bool opens_all_buffers = false;   // buffers of all other ranks' users
   bool shares_own_atomics = false;  // with `self`
   bool shares_all_atomics = false;
   int torn = -1;

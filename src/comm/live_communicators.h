@@ -26,8 +26,8 @@ class LiveCommunicators {
   std::shared_ptr<Communicator> begin_end(const void* handle);
   std::shared_ptr<Communicator> find_ending(const void* handle) const;
   void forget(const void* handle);
-  /// How many have begun to end. As long as it is what it was before find(), whoever keeps what was
-  /// found alive need not look for it again.
+  /// Returns how many communicators have begun to end. While the number is as it was before find(),
+  /// a caller that keeps the result of find() need not repeat it.
   uint64_t ends() const {
     return ends_.load(std::memory_order_acquire);  // pairs with begin_end()
   }

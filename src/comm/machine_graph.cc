@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kMostXml = 60 << 10;  // an all-gather takes 64 KiB of a rank
 
-// Those that carry data. A rank alone has no use for any, and may have none.
+// Returns the ports that carry data. A rank alone needs none, and may have none.
 Result<std::vector<topology::Port>> ports(const bootstrap::Member* member) {
   std::vector<Interface> rails;
   if (member != nullptr)

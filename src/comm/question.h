@@ -6,7 +6,7 @@
 
 namespace niccolite::comm {
 
-/// What ranks ask each other; the first byte of a request.
+/// The requests between ranks; the first byte of a request.
 enum class Question : uint8_t {
   Connect,       // transport::Endpoint::answer
   Account,       // what do you do? (diagnosis/account.h)

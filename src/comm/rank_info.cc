@@ -63,7 +63,7 @@ Status check_builds(std::span<const RankInfo> ranks) {
   return {};
 }
 
-/// One GPU of all machines: those of two may have the same identifier.
+/// One GPU of all machines, with its host: GPUs of two machines may have the same identifier.
 using Gpu = std::pair<std::string, std::array<uint8_t, 16>>;
 Gpu own_gpu(const RankInfo& info) { return {info.host, info.device_uuid}; }
 

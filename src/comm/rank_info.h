@@ -29,7 +29,8 @@ struct RankInfo {
   std::string gpu;                            // its name
   int places = 0;                             // CTAs that its GPU runs at a time; 0: any number
   bool may_share_gpu = false;                 // rank 0's holds for all
-  bool asks_for_graph = false;                // of machines; one that does is enough
+  bool asks_for_graph = false;                // it wants the graph of machines; one such rank is
+                                              // enough
   planner::Fingerprint fingerprint;           // of what was compiled and tuned
   std::optional<planner::Settings> settings;  // of rank 0, which tells them alone: hold for all
   std::vector<planner::Variable> variables;   // that choices depend on
@@ -50,8 +51,8 @@ Result<RankInfo> describe_this_rank(gpu::Devices& devices, int device, int rank,
 /// Version, host name and fingerprint stand first, so that other builds can be told whatever else
 /// they send.
 Bytes encode(const RankInfo& info);
-/// Of `rank` of `nranks`; of another build no more than that. Errors: InvalidUsage of another
-/// version; RemoteError of bytes that no rank sends.
+/// Decodes the information of `rank` of `nranks`. Of another build it decodes these three fields
+/// only. Errors: InvalidUsage of another version; RemoteError of bytes that no rank sends.
 Result<RankInfo> decode(std::span<const std::byte> bytes, int rank, int nranks);
 
 /// Refuses what cannot work, with both ranks and the remedy in the message: different builds or
@@ -62,9 +63,9 @@ Status check(std::span<const RankInfo> ranks);
 /// By rank: the number of its machine, in the order of their first ranks.
 std::vector<int> machines_of(std::span<const RankInfo> ranks);
 
-/// CTAs that an operation may have, so that those of all ranks of any GPU have a place beside each
-/// other: ranks wait for each other, and what has no place waits for what waits. None: no GPU has
-/// more ranks than one.
+/// Returns the most CTAs that an operation may have, so that operations of all ranks of any GPU
+/// have a place beside each other. Ranks wait for each other: an operation without a place would
+/// wait for one that waits for it. None: no GPU has more ranks than one.
 std::optional<int> most_ctas_of_sharers(std::span<const RankInfo> ranks);
 
 /// The name of every rank's GPU; empty: they differ.

@@ -20,7 +20,7 @@
 namespace niccolite::comm {
 namespace {
 
-constexpr std::chrono::seconds kFarewellTime{2};  // for a peer to say what it has called
+constexpr std::chrono::seconds kFarewellTime{2};  // for a peer to describe its last call
 
 }  // namespace
 
@@ -95,10 +95,10 @@ Status Supervision::start(const Watched& watched) {
   return {};
 }
 
-// All at once, but those of other machines, whose clocks differ: those one by one, so that the time
-// of the answer tells by how much.
+// Asks all ranks of this machine at once. Ranks of other machines, whose clocks differ, are asked
+// one by one, so that the time of the answer tells by how much.
 void Supervision::survey_arrivals() {
-  constexpr auto kPatience = std::chrono::milliseconds(200);  // a slow answer is asked for again
+  constexpr auto kPatience = std::chrono::milliseconds(200);  // before a slow peer is asked again
   for (int peer = 1; peer < membership_.nranks(); ++peer)
     if (member_->has_left(peer)) return;
   const uint64_t after = stragglers_->counted();

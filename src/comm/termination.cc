@@ -30,8 +30,8 @@ constexpr auto kAbortTime = seconds(5);           // kernels see the abort word 
 constexpr auto kAbortsAtOnce = milliseconds(50);  // what takes longer is waiting for peers
 constexpr auto kNews = milliseconds(500);         // that travel from process to process
 constexpr auto kHandOverTime =
-    seconds(10);  // for peers that may be slow; those that are stopped get a second
-constexpr auto kPatience = seconds(20);  // after which a wait says what it waits for
+    seconds(10);  // for peers that may be slow; a peer that is stopped gets a second
+constexpr auto kPatience = seconds(20);  // after which a wait logs its subject
 
 }  // namespace
 
@@ -74,7 +74,7 @@ void Communicator::fail(Status status, Printed printed) {
   });
   if (news == Lifetime::News::None) return;
   LOG(Info, Init, "{} fails: {}", describe(), status.message());
-  // What goes wrong after an abort is no news.
+  // Failures after an abort are no news.
   if (printed == Printed::No && news == Lifetime::News::Failed && !lifetime_.waits().raised())
     log::error(status, last);
   lifetime_.waits().raise(std::move(status));
@@ -88,8 +88,8 @@ void Communicator::abort(Status reason) {
   control_.tell(executor::Command::End);
 }
 
-// Waits until all operations are done, those in graphs that were launched included, or until a
-// failure or an abort. Says what it waits for.
+// Waits until all operations are done, also operations in graphs that were launched, or until a
+// failure or an abort. Logs what it waits for.
 Result<bool> Communicator::are_operations_done(const Deadline& deadline) {
   const bool are_done = TRY(operations_->drain(deadline));
   if (!are_done) return false;
@@ -221,9 +221,9 @@ Status Communicator::give_back() {
   return status;
 }
 
-// Peers that have not come to this rank's last operations yet connect when they do, and would find
-// it gone. Their processes keep what they need, whatever their calls are doing
-// (docs/design/connections.md).
+// A peer that has not come to this rank's last operations yet connects when it does, and would find
+// this rank gone. So the peer's process keeps the data and memory that it needs, whatever its calls
+// are doing (docs/design/connections.md).
 void Communicator::hand_over() {
   if (endpoint_ == nullptr || lifetime_.waits().raised() || lifetime_.is_revoked() || is_suspended_)
     return;
