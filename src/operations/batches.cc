@@ -23,15 +23,17 @@ using planner::Planner;
 
 // Above this, an operation fills the links by itself and gains nothing from company.
 constexpr size_t kMostJoinedBytes = 512 << 10;
-// The longest operation of a direct list of two ranks, as far as has been measured: in a list
-// nothing waits from one operation to the next, and so those that fill the links by themselves
-// gain, too. Of more ranks less: what some rank does not see goes to each of the others, one-shot.
+// The longest operation of a direct list of two ranks, as far as has been measured: operations of a
+// list do not wait for one another, so even operations that fill the links by themselves gain. With
+// more ranks the bound is lower: bytes that some rank does not see are sent to each of the others,
+// one-shot.
 constexpr size_t kMostListedBytes = 16 << 20;
-// Of messages to so many distances there are no more works than a program has, with sends and
-// receives, and one to the own rank.
+// Messages to so many distances have no more works than a program has, with sends and receives, and
+// one to the own rank.
 constexpr int kDistancesInBatch = 16;
 static_assert(2 * kDistancesInBatch <= executor::kMaxWorks);
-// Workers of messages in one CTA, which has 16 warps, of which one serves the others with Simple.
+// Returns the most workers of messages in one CTA. A CTA has 16 warps; with Simple, one of them
+// serves the others.
 constexpr int most_workers_of_messages(Protocol protocol) {
   return protocol == Protocol::Simple ? 15 : 16;
 }
@@ -145,7 +147,7 @@ struct ListedKind {
   Collective collective;
   std::vector<const calls::Task*> tasks{};  // in the order of the calls
   std::vector<Plan> plans{};                // by task
-  size_t small = 0;                         // of which so many could also be joined,
+  size_t small = 0;                         // of them, so many could also be joined,
   size_t small_bytes = 0;                   // with so many bytes;
   double gain = 0;                          // and the others are faster by so many microseconds
 };
@@ -321,8 +323,8 @@ class Turns {
   std::map<std::pair<int, bool>, Last> last_;  // by peer, and whether it is sent to
 };
 
-/// Of a message to the own rank, about which no other has to be asked: that of others which are
-/// launched at once, unless a launch of its own is faster.
+/// Returns the protocol of a message to the own rank, on which no other rank has to agree: the
+/// protocol of other messages that are launched at once, unless a launch of its own is faster.
 Result<Protocol> protocol_of_copy(const calls::Call& call, std::span<const End> others,
                                   Planner& planner) {
   constexpr double kLaunchMicroseconds = 4;
@@ -385,7 +387,7 @@ Result<std::vector<End>> find_ends(std::span<const calls::Task> tasks, Planner& 
   return ends;
 }
 
-/// What Planner::messages() takes: layer by layer, the sends first.
+/// Arranges the ends for Planner::messages(): layer by layer, the sends first.
 Batch batch_of(std::span<const End> ends) {
   Batch batch;
   batch.protocol = ends.front().protocol;
@@ -406,7 +408,7 @@ Batch batch_of(std::span<const End> ends) {
   return batch;
 }
 
-/// Those that run side by side have a protocol each.
+/// Marks the batches that run side by side, each with a protocol of its own.
 void set_beside(std::span<Batch> messages) {
   std::array<bool, executor::kProtocols> running{};
   for (Batch& batch : messages) {

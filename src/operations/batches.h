@@ -1,10 +1,10 @@
 // From the calls that a group collected for one communicator to the launches that carry them out.
 //
 //   collectives   Small ones of one kernel (same type and operation when they reduce) share a
-//                 launch: those of one kind, over buffers that all ranks reach, as a direct list;
-//                 else the smallest of one kind as a list, each channel's one after the other;
-//                 others each on FIFO channels of its own. Direct lists come first, then all others
-//                 in the order of the calls
+//                 launch: operations of one kind, over buffers that all ranks reach, as a direct
+//                 list; else the smallest operations of one kind as a list, in each channel one
+//                 after the other; others each on FIFO channels of its own. Direct lists come
+//                 first, then all others in the order of the calls
 //   messages      after the collectives, ordered by (turn, protocol, distance, layer): distance is
 //                 receiver - sender. Messages of one pair that may share a launch (executor::Turn)
 //                 are layers of one turn, the next ones of another. A launch has as many of this
@@ -33,7 +33,7 @@
 
 namespace niccolite::operations {
 
-/// What one launch carries out: collectives, or messages.
+/// The content of one launch: collectives, or messages.
 struct Batch {
   executor::Protocol protocol = executor::Protocol::Simple;  // of messages
   std::vector<const calls::Task*> tasks{};                   // the program's works, in order
@@ -52,8 +52,9 @@ struct Batch {
   bool holds_messages() const { return tasks[0]->call.is_message(); }
 };
 
-/// The most workers that a collective which may be joined has on any rank. (How many one has may
-/// differ from rank to rank, so that it must not decide what is joined.)
+/// The most workers that a collective which may be joined has on any rank. (The number of workers
+/// of one collective may differ from rank to rank, so it must not decide which collectives are
+/// joined.)
 constexpr int most_workers(int nranks) {
   return 2 * std::min(nranks, algorithms::kMaxWorkersRanks);
 }

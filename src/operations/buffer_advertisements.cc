@@ -86,7 +86,7 @@ Buffers OperationQueue::with_shifts(Buffers buffers, Uses& uses) {
   return buffers;
 }
 
-// Of a launch that makes offers.
+// Advertises the buffers of a launch that makes offers.
 Buffers OperationQueue::advertise(Buffers buffers, const calls::Call& call, Underway& underway) {
   buffers = with_shifts(buffers, underway.uses);
   if (buffers.input_shifts != nullptr || buffers.output_shifts != nullptr)
@@ -133,7 +133,7 @@ void OperationQueue::note_use(const Buffers& buffers, const Underway& underway) 
                                        kByAll, underway.uses)));
 }
 
-// Of a live one. Its receiver decides for both ends.
+// Notes the use of the buffer of a live message. Its receiver decides for both ends.
 void OperationQueue::note_message(const calls::Call& call, const Buffers& buffers,
                                   const Uses& uses) {
   if (message_agreement_ == nullptr || call.is_send || call.request.count == 0) return;
@@ -142,7 +142,7 @@ void OperationQueue::note_message(const calls::Call& call, const Buffers& buffer
                                                  buffers.output_shifts, call.peer, uses));
 }
 
-// Of ranks of one process, whose buffers are open to each other or not.
+// Notes for ranks of one process whether their buffers are open to each other.
 void OperationQueue::note_openness(const GroupLaunch& launch, const Underway& underway) {
   if (!launch.launcher->advertises() && underway.chosen.plans != plain_.get()) return;
   const auto is_open = [&](const void* buffer, uint64_t bytes) {

@@ -5,8 +5,8 @@
 namespace niccolite::operations {
 namespace {
 
-// What proxies carry of one work, by the connections' channels. All works of a list go over the
-// ports of its one program.
+// Returns the shares of one work that proxies carry, by the connections' channels. All works of a
+// list go over the ports of its one program.
 std::vector<profiling::ProxyShare> proxies_of(const executor::Launch& launch, size_t work) {
   std::vector<profiling::ProxyShare> shares;
   const executor::Program& program = *launch.program;

@@ -28,17 +28,18 @@ Result<int> places_of(gpu::Machine& machine, int device) {
 struct LaunchOrder::Device {
   explicit Device(int count) : places(count) {}
   const int places;
-  // Of the widest operations of all members. Relaxed: whoever sees it late leaves one operation of
-  // a communicator that has just been made, or has just become wider, unordered.
+  // CTAs of the widest operations of all members, added up. Relaxed: a member that sees it late
+  // leaves one operation unordered, of a communicator that has just been made, or has just become
+  // wider.
   std::atomic<int> most{0};
   std::mutex mutex;
   std::vector<LaunchOrder*> members GUARDED_BY(mutex){};
 };
 
-// Whoever becomes wider than was expected is not ordered behind what others have launched before,
-// which has told nobody that it began. Where a device has places for two of the widest, one of the
-// others is whole on each device, and ends; where it has not, the widest are expected from the
-// start.
+// A member that becomes wider than was expected is not ordered behind operations that others have
+// launched before, since nobody was told that they began. If a device has places for two of the
+// widest, one of the other operations is whole on each device, and ends. If it has not, the widest
+// are expected from the start.
 LaunchOrder::LaunchOrder(Of of, std::shared_ptr<Device> shared)
     : of_(std::move(of)),
       shared_(std::move(shared)),

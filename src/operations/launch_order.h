@@ -27,7 +27,7 @@ struct LaunchOptions;
 
 class LaunchOrder {
  public:
-  /// A communicator, as the others of its device see it.
+  /// A communicator as other communicators of its device see it.
   struct Of {
     gpu::Machine& machine;
     int device = 0;
@@ -66,9 +66,10 @@ class LaunchOrder {
   std::atomic<int> ctas_{0};
   std::atomic<int> widest_{0};         // CTAs of an operation so far
   std::atomic<uint64_t> recorded_{0};  // the operation that the event stands behind
-  uint64_t ended_ = 0;                 // the last that was seen to have; under the device's mutex
-  // The same, or what is expected: written by the communicator's thread with the device's mutex,
-  // and read by that thread alone.
+  uint64_t ended_ = 0;                 // number of the last operation seen to have ended; under the
+                                       // device's mutex
+  // Most CTAs so far or, if more, the expected CTAs. Written by the communicator's thread with the
+  // device's mutex, and read by this thread alone.
   int expected_ctas_;
   gpu::Event begun_;                 // CUDA: recorded as they begin by operations that are ordered
   std::weak_ptr<const void> place_;  // virtual GPUs: of its newest operation, StartOrder::place

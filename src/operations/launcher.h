@@ -40,13 +40,13 @@ class Launcher {
   enum class Advertisements : uint8_t {
     None,
     Possible,  // none, as all goes by slots, but a plan for direct buffers might make some
-    Taken,     // peers offer theirs to this rank alone, as those of a reduce do to its root
+    Taken,     // peers offer their buffers to this rank alone, as to the root of a reduce
     Made       // this rank offers its own
   };
   Advertisements advertisements() const { return advertisements_; }
-  /// Does it have device memory, so that it must live until what it has queued is done?
+  /// Does it have device memory, so that it must live until its queued launches are done?
   virtual bool has_memory() const { return false; }
-  /// Of each of its launches.
+  /// Returns the CTAs of each of its launches.
   int ctas() const { return ctas_; }
   /// `launch` without its buffers. `scratch`: Scratch::reserve() of it.
   static Result<std::unique_ptr<Launcher>> create(gpu::Machine& machine, int device,
@@ -55,7 +55,7 @@ class Launcher {
   /// Queues the launch with the users' buffers, one for each of its works.
   Status queue(std::span<const executor::Buffers> buffers, LaunchOptions options);
 
-  /// Of a communicator that is profiled; else empty.
+  /// The form of a launch, for a communicator that is profiled; else empty.
   const profiling::LaunchForm& form() const { return form_; }
   void set_form(profiling::LaunchForm form) { form_ = std::move(form); }
 

@@ -161,7 +161,7 @@ Status MessageAgreement::note(int peer, std::span<const std::byte> bytes) {
   return {};
 }
 
-// Of a receiver, to this rank, which sends.
+// Takes a proposal of a receiver to this rank, the sender.
 Result<MessageAgreement::Message> MessageAgreement::take_proposal(Stream& of,
                                                                   const Message& message) const {
   std::lock_guard lock(of.mutex);

@@ -15,9 +15,9 @@
 // dozens of messages take. News that come late only make the change come later: until then messages
 // are planned for slots, which are right for all buffers. The same way leads back.
 //
-// What plan a message has then is a matter of its price (Planner::protocol_of_message()): of those
-// that are short it is the same either way. Captured messages are captured at both ends, and need
-// no agreement. They are not counted.
+// The price then decides the plan of a message (Planner::protocol_of_message()): for short messages
+// both answers give the same plan. Captured messages are captured at both ends, and need no
+// agreement. They are not counted.
 //
 // Thread safety: begin(), launched() and note_use() by one thread at a time; note() by any.
 #pragma once
@@ -59,9 +59,9 @@ class MessageAgreement {
   /// `abort` outlives the agreement, and ends waits.
   MessageAgreement(int rank, const Kinds& kinds, const Abort& abort, Tell tell);
 
-  /// Before live calls are planned that start together: sets Call::goes_direct of the messages
-  /// among them. Waits if that of one is being decided. Without launched(), the next call is about
-  /// the same messages. Errors: the abort's reason.
+  /// Prepares the planning of live calls that start together: sets Call::goes_direct of the
+  /// messages among them. Waits if a decision on one of them is open. Without launched(), the next
+  /// call is about the same messages. Errors: the abort's reason.
   Status begin(std::span<calls::Task> tasks);
   /// They have been launched.
   void launched();
@@ -70,10 +70,10 @@ class MessageAgreement {
   bool notes_use_of(int sender) const {
     return stream(sender, /*is_send=*/false).kind == Kind::Agreed;
   }
-  /// Of one message of `sender` that may go direct, and its buffer.
+  /// Notes the buffer of one message of `sender` that may go direct.
   void note_use(int sender, const ReachHistory::Use& use);
 
-  /// What `peer` has told. Errors: RemoteError when it is nothing that it may say.
+  /// Takes a message of `peer`. Errors: RemoteError when `peer` may not send it.
   Status note(int peer, std::span<const std::byte> message);
 
  private:
@@ -88,7 +88,7 @@ class MessageAgreement {
     static Result<Message> decode(std::span<const std::byte> bytes, int peer);
   };
 
-  /// What is proposed, or was agreed on and is still to come.
+  /// A change that is proposed, or was agreed on and is still to come.
   struct Change {
     uint64_t from = 0;
     bool goes_direct = false;
@@ -101,14 +101,14 @@ class MessageAgreement {
     int peer = 0;
     bool is_send = false;
 
-    // Of the thread that calls.
+    // Used by the calling thread only.
     uint64_t launched = 0;
     uint64_t begun = 0;
-    uint64_t next = 0;         // of those that begin() looks at
+    uint64_t next = 0;         // number of the first message that begin() looks at
     bool goes_direct = false;  // the messages that come now
     bool changes_now = false;  // or some of them
     bool is_begun = false;     // in begun_
-    ReachHistory history;      // of a receiver
+    ReachHistory history;      // kept by a receiver
     bool proposed = false;     // the last proposal's goes_direct
 
     // [seq_cst] both: begin() stores begun and loads the change, note() stores the change and loads
@@ -139,7 +139,7 @@ class MessageAgreement {
   const int rank_;
   const Abort& abort_;
   const Tell tell_;
-  std::vector<Stream> streams_;   // by peer: what it sends, what it gets
+  std::vector<Stream> streams_;   // by peer: a stream of sends, one of receives
   std::vector<Stream*> begun_{};  // by begin()
 };
 

@@ -17,7 +17,7 @@ namespace niccolite::operations {
 
 class OneSided {
  public:
-  /// What is passed outlives this. See transport::Signals.
+  /// The arguments outlive this. See transport::Signals.
   OneSided(gpu::Machine& machine, int device, const bootstrap::Member* member,
            executor::ControlWords* control, transport::Endpoint::Ask ask,
            std::shared_ptr<GraphUses> graphs);

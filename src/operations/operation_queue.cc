@@ -22,7 +22,7 @@ using executor::Buffers;
 using planner::Collective;
 using planner::Planner;
 
-/// Of the input and of the output, of a rank that has both.
+/// Returns the bytes of the input and of the output, for a rank that has both.
 std::pair<size_t, size_t> bytes_of(const calls::Call& call, int nranks) {
   const size_t bytes = call.request.bytes();
   const size_t of_all = bytes * static_cast<size_t>(nranks);
@@ -40,7 +40,8 @@ std::pair<size_t, size_t> bytes_of(const calls::Call& call, int nranks) {
   }
 }
 
-/// The buffers that the call's program has: users may pass anything for those that it has not.
+/// Returns the buffers that the call's program has: users may pass anything for buffers that it
+/// does not have.
 Buffers buffers_of(const calls::Task& task, const Planner& planner) {
   const int rank = planner.rank();
   const auto [input_bytes, output_bytes] = bytes_of(task.call, planner.settings().nranks);

@@ -30,7 +30,8 @@
 #include "operations/scratch.h"
 #include "operations/stream_order.h"
 
-// Whoever includes a communicator includes this file: what is only pointed to is not defined here.
+// Every file that includes a communicator includes this file, so types that it only points to are
+// not defined here.
 namespace niccolite::profiling {
 class Profiling;
 }  // namespace niccolite::profiling
@@ -114,9 +115,9 @@ class OperationQueue {
   Status carry_out(std::span<calls::Task> tasks, std::chrono::milliseconds connect_time);
 
   /// From now on peers are offered buffers that lie in windows (executor/protocol/advertisement.h),
-  /// and what is prepared is prepared for it. `plans_for_it`: plans are those for buffers that all
-  /// ranks reach. All ranks between the same operations; may be repeated. `windows` outlive the
-  /// queue, or its operations.
+  /// and operations are prepared for it. `plans_for_it`: plans are made for buffers that all ranks
+  /// reach. All ranks call it between the same operations; it may be repeated. `windows` outlive
+  /// the queue, or its operations.
   void open_windows(const registry::Windows& windows, bool plans_for_it);
   /// Waits until everything launched is done, launches of graphs included; false at the deadline.
   Result<bool> drain(Deadline deadline) { return order_.drain(deadline); }
@@ -177,15 +178,15 @@ class OperationQueue {
   void retire(std::shared_ptr<Launcher> launcher);
   bool is_over(Retired& retired);
 
-  // What peers are offered (buffer_advertisements.cc).
-  /// Makes the buffers of the launch what peers see of them.
+  // The offers to peers (buffer_advertisements.cc).
+  // Makes the buffers of the launch visible to peers.
   void offer_buffers(const GroupLaunch& launch, Underway& underway);
   const uint64_t* shifts_of(const void* pointer, size_t bytes, Uses& uses);
   executor::Buffers with_shifts(executor::Buffers buffers, Uses& uses);
   executor::Buffers advertise(executor::Buffers buffers, const calls::Call& call,
                               Underway& underway);
   static constexpr int kByAll = -1;
-  /// What became of a buffer that has these shifts, for rank `by`, or for all (kByAll).
+  /// Returns how a buffer with these shifts was used by rank `by`, or by all (kByAll).
   ReachHistory::Use use_of(const void* buffer, size_t bytes, const uint64_t* shifts, int by,
                            const Uses& uses) const;
   bool is_of_host(const void* buffer) const;

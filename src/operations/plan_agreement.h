@@ -18,10 +18,10 @@
 // So each proposal is decided on, however late the messages come, and ranks wait only where one is
 // on its way for longer than some dozens of collectives take.
 //
-// Either plan is right for all buffers, and only slower where it does not suit them: what is agreed
-// upon is that ranks agree, and a wish costs nobody a wait. Messages are of two ranks and are not
-// numbered here (MessageAgreement does so); captured calls are captured on all ranks, and need no
-// agreement.
+// Either plan is right for all buffers, and only slower where it does not suit them. The agreement
+// makes the ranks choose the same plan, and a wish costs nobody a wait. Messages belong to two
+// ranks and are not numbered here (MessageAgreement does so); captured calls are captured on all
+// ranks, and need no agreement.
 //
 // Thread safety: begin(), launched(), agreed() and note_use() by one thread at a time; note() by
 // any.
@@ -48,8 +48,8 @@ class PlanAgreement {
  public:
   /// Queues a message for a peer's note(). Messages of one pair may overtake each other.
   using Tell = std::function<void(int peer, std::span<const std::byte> message)>;
-  /// `abort` outlives the agreement, and ends waits. `reached`: buffers are taken to be reached
-  /// until they are found not to be, as those of one process; else the other way.
+  /// `abort` outlives the agreement, and ends waits. `reached`: buffers are assumed to be reached
+  /// until one is found not to be, as between ranks of one process; else the other way.
   PlanAgreement(int rank, int nranks, bool reached, const Abort& abort, Tell tell);
 
   /// Kinds of operations, a bit each: a collective, or the collectives of a group.
@@ -59,19 +59,20 @@ class PlanAgreement {
   /// alike. Operations that differ may be of one kind.
   static constexpr Kinds kind_of(uint16_t tag) { return Kinds{1} << tag % kKinds; }
 
-  /// Before so many live collectives are planned, which start together: of which kinds are they
-  /// planned for buffers that all ranks reach? Equal on all ranks. Waits if that is being decided.
-  /// Without launched(), the next call is about the same collectives. Errors: the abort's reason.
+  /// Prepares the planning of `collectives` live collectives that start together. Returns the kinds
+  /// that are planned for buffers that all ranks reach, equal on all ranks. Waits if a decision on
+  /// them is open. Without launched(), the next call is about the same collectives. Errors: the
+  /// abort's reason.
   Result<Kinds> begin(size_t collectives) EXCLUDES(mutex_);
   /// They have been launched.
   void launched() { launched_ = begun_; }
   /// The kinds that the last begin() has returned: it waits for nothing.
   Kinds agreed() const { return for_reach_; }
 
-  /// Of a launch of an operation of this kind, whose buffers are advertised to peers.
+  /// Notes a launch of an operation of this kind, whose buffers are advertised to peers.
   void note_use(Kinds kind, const ReachHistory::Use& use) EXCLUDES(mutex_);
 
-  /// A message of rank `from`. Errors: RemoteError when it is none of those that this rank gets.
+  /// Takes a message of rank `from`. Errors: RemoteError when `from` may not send it.
   Status note(int from, std::span<const std::byte> message) EXCLUDES(mutex_);
 
  private:
@@ -87,7 +88,7 @@ class PlanAgreement {
   };
   using Outbox = std::vector<std::pair<int, Message>>;
 
-  /// What is proposed, or was decided and is still to come.
+  /// A change that is proposed, or was decided and is still to come.
   struct Change {
     uint64_t proposal = 0;
     uint64_t from = 0;
@@ -131,7 +132,7 @@ class PlanAgreement {
   const Abort& abort_;
   const Tell tell_;
 
-  // Of the thread that calls.
+  // Used by the calling thread only.
   uint64_t launched_ = 0;
   uint64_t begun_ = 0;
   Kinds for_reach_;  // of the collectives that come now

@@ -11,7 +11,7 @@
 
 namespace niccolite::operations {
 
-/// What is planned, on its way to a launcher.
+/// A planned operation on its way to a launcher.
 struct Planned {
   planner::Plan plan;
   executor::Launch launch;

@@ -37,15 +37,15 @@ struct HashOfRequest {
   size_t operator()(const planner::Request& request) const;
 };
 
-/// Of all groups that are remembered.
+/// The most calls that all remembered groups have together.
 inline constexpr size_t kMostRememberedCalls = 1 << 14;
 
 struct Plans {
   planner::Planner planner;
-  bool is_captured = false;  // of what is, alone
+  bool is_captured = false;  // for captured operations only
   // Each of the next two has a limit of entries. One entry makes room for another:
   std::unordered_map<planner::Request, std::shared_ptr<GroupLaunches>, HashOfRequest> ones{};
-  std::unordered_map<std::string, std::shared_ptr<Launcher>> batches{};  // by what is in them
+  std::unordered_map<std::string, std::shared_ptr<Launcher>> batches{};  // by their content
   // By hash_of(calls): groups of several calls, or of messages.
   std::unordered_multimap<uint64_t, std::shared_ptr<GroupLaunches>> groups{};
   size_t group_calls = 0;                         // of all of them

@@ -19,8 +19,9 @@ void OperationQueue::retire(Plans::Forgotten launchers) {
   for (std::shared_ptr<Launcher>& launcher : launchers) retire(std::move(launcher));
 }
 
-// What has no memory may end while its kernels run. What others hold (a group that is remembered, a
-// launch to come) may be launched again: its event is recorded when they have let go.
+// A launcher without memory may end while its kernels run. A launcher that others hold (a group
+// that is remembered, a launch to come) may be launched again: its event is recorded when they have
+// let go.
 void OperationQueue::retire(std::shared_ptr<Launcher> launcher) {
   if (launcher == nullptr || !launcher->has_memory()) return;
   const auto is_it = [&](const Retired& retired) { return retired.launcher == launcher; };
@@ -91,7 +92,7 @@ Result<std::shared_ptr<Launcher>> OperationQueue::bind(Plans& plans, Planned pla
   return launcher;
 }
 
-// What was chosen, once for all launches to come.
+// Records the chosen plan, once for all launches to come.
 void OperationQueue::note_plan(const Planned& planned) const {
   const std::span<const algorithms::Algorithm> all = algorithms::all();
   observe::Event event = event_of(planned.first);

@@ -12,17 +12,17 @@ namespace niccolite::operations {
 
 class ReachHistory {
  public:
-  /// `wishes_reach`: what is wished before anything is known.
+  /// `wishes_reach`: the wish before anything is known.
   explicit ReachHistory(bool wishes_reach = false) : wishes_reach_(wishes_reach) {}
 
-  /// What became of a buffer that was offered to peers; of several in one launch the greatest.
+  /// The use of a buffer that was offered to peers; the greatest one if a launch has several.
   struct Use {
     enum Kind : uint8_t { Reached, Awaited, Missed } kind = Reached;
     uint64_t memory = 0;  // of Awaited, which: peers have been asked to map it
     auto operator<=>(const Use&) const = default;
   };
-  /// Of one launch. Memory that is awaited is missed at its first use, and then now and then: it is
-  /// used a dozen times before it is mapped, but may also be new each time, or never be mapped.
+  /// Notes one launch. Memory that is awaited is missed at its first use, and then now and then: it
+  /// is used a dozen times before it is mapped, but may also be new each time, or never be mapped.
   void note(const Use& use) {
     if (use.kind == Use::Awaited && !is_news(use.memory)) return;
     const bool is_reached = use.kind == Use::Reached;

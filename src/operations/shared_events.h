@@ -12,7 +12,7 @@ namespace niccolite::operations {
 /// An event without timing of `device`.
 Result<std::shared_ptr<gpu::Event>> take_shared_event(gpu::Streams& machine, int device);
 
-/// The graph that `stream` captures into, and what is made of it, hold `event`, too.
+/// Makes the graph into which `stream` captures, and all that is made of the graph, hold `event`.
 Status keep_in_graph(gpu::Graphs& machine, int device, gpu::StreamHandle stream,
                      const std::shared_ptr<gpu::Event>& event);
 

@@ -1,5 +1,5 @@
-// StreamKey: a stream of a capture. Its identity cannot be asked for while it is capturing, but its
-// handle stays its own until the capture ends, unless it is the one that each thread understands in
+// StreamKey: a stream of a capture. A capturing stream cannot tell its identity, but its handle
+// stays its own until the capture ends, except for the one handle that each thread understands in
 // its own way.
 #pragma once
 
@@ -15,7 +15,7 @@ struct StreamKey {
   uint64_t thread = 0;  // of the stream of each thread; else 0
   friend bool operator==(const StreamKey&, const StreamKey&) = default;
 
-  /// As the calling thread understands `stream`.
+  /// Returns the key of `stream` as the calling thread understands it.
   static StreamKey of(gpu::StreamHandle stream) {
     if (stream != reinterpret_cast<gpu::StreamHandle>(2)) return {.handle = stream};
     static std::atomic<uint64_t> next{1};

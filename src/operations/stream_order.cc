@@ -8,8 +8,8 @@
 namespace niccolite::operations {
 namespace {
 
-// Captures that one communicator's operations may take turns in. Nobody tells when a capture ends,
-// so the one that was not used for longest is forgotten.
+// The most captures in which one communicator's operations may take turns. Nobody tells when a
+// capture ends, so the capture that was not used for longest is forgotten.
 constexpr size_t kMostCaptures = 64;
 
 // The nodes of `point` that are not in `before`.

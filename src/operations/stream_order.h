@@ -40,7 +40,7 @@ class StreamOrder {
 
   /// To be called before an operation is queued on `stream`.
   Status before(gpu::StreamHandle stream);
-  /// The same, when its capture has just been asked for.
+  /// Does the same with the stream's `capture`, which the caller has just looked up.
   Status before(gpu::StreamHandle stream, const gpu::Capture& capture);
   /// To be called after it was queued, on the same stream. Once it has returned, the stream may be
   /// destroyed.
@@ -83,7 +83,7 @@ class StreamOrder {
   bool has_live_ = false;
   bool has_captured_ = false;
   uint64_t live_stream_ = 0;  // stream_id() of the last live operation
-  // Of the operation between before() and after():
+  // State of the operation between before() and after():
   bool is_captured_ = false;
   uint64_t stream_ = 0;             // stream_id(), of a live one
   gpu::CapturePoint start_;         // of a captured one

@@ -26,7 +26,7 @@ class Tuning {
   Result<planner::Choice> choose(const planner::Settings& settings, planner::Collective collective,
                                  size_t bytes, int most_channels);
 
-  /// Of rank 0.
+  /// Answers a question to rank 0.
   Result<Bytes> answer(std::span<const std::byte> question);
 
  private:

@@ -32,7 +32,7 @@ Status WorkInFlight::after(gpu::StreamHandle stream) {
   return machine_.record_event(*of_stream->event, device_, stream);
 }
 
-// What the event of a capture stands for changes with each launch of its graph.
+// The work for which the event of a capture stands changes with each launch of its graph.
 Status WorkInFlight::after_captured(gpu::StreamHandle stream) {
   gpu::CapturePoint point = TRY(machine_.capture_point(device_, stream));
   const StreamKey key = StreamKey::of(stream);

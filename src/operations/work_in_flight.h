@@ -1,6 +1,6 @@
-// WorkInFlight: when operations are done that nothing orders but their streams. An event stands for
-// the last operation on each stream, and one for those of each stream of a capture, which every
-// launch of the graph records anew. Thread safety: one thread at a time.
+// WorkInFlight: knows when operations are done that nothing orders but their streams. An event
+// stands for the last operation on each stream, and one more for each stream of a capture, which
+// every launch of the graph records anew. Thread safety: one thread at a time.
 #pragma once
 
 #include <memory>
@@ -50,7 +50,7 @@ class WorkInFlight {
   const std::shared_ptr<GraphUses> graphs_;
   std::vector<Live> live_;
   std::vector<Captured> captured_;
-  // Of the operation between before() and after():
+  // State of the operation between before() and after():
   uint64_t capture_ = 0;  // 0: live
   uint64_t stream_ = 0;   // stream_id(), of a live one
 };
