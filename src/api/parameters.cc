@@ -25,8 +25,8 @@ namespace {
 
 using parameters::Kind;
 
-// These variables are read at each use, so the table of parameters does not have them. Their values
-// here are those of the first question.
+// These variables are read at each use, so the table of parameters does not have them. The values
+// here are read at the first question.
 constexpr std::array<std::pair<const char*, const char*>, 8> kReadAtEachUse = {{
     {"NCCL_DEBUG", "VERSION, WARN, INFO or TRACE: what is logged"},
     {"NCCL_DEBUG_SUBSYS", "subsystems whose lines are logged"},

@@ -62,7 +62,8 @@ State& state() {
 // Written before the first variable is read.
 std::optional<Version> library_version;
 // True while the plug-in runs on this thread. Then variables that the plug-in reads and lines that
-// it logs must not call the plug-in again, nor wait for the variable that it is asked for.
+// it logs must not call the plug-in again, nor wait for the variable that the plug-in is looking
+// up.
 thread_local bool is_inside = false;
 
 class Inside {

@@ -7,7 +7,7 @@
 namespace niccolite::bootstrap {
 namespace {
 
-// After this time without a message, a process without a link is asked for a sign of life.
+// After this time without a message, a probe asks a process without a link for a sign of life.
 constexpr auto kProbeAfter = std::chrono::milliseconds(500);
 
 Status timed_out(const Local& local, int32_t peer, std::string_view what,

@@ -1,8 +1,8 @@
 // The messages of bootstrap, with their encoding. The first byte of a frame is its type. A process
 // sends Join, Ready and Failed to the root and hears Host, Awaited, Place and Refused; all other
-// messages travel between processes. Encodings are those of base/wire.h. Decoders take a Reader
-// behind the type byte and reject impossible values; `encode()` includes the type byte. Thread
-// safety: plain values.
+// messages travel between processes. The encoding uses base/wire.h. Decoders take a Reader behind
+// the type byte and reject impossible values; `encode()` includes the type byte. Thread safety:
+// plain values.
 #pragma once
 
 #include <chrono>

@@ -93,9 +93,9 @@ executor::ReportKind Watch::kind_of(const Report& report) const {
 }
 
 // The operations of a communicator run one after the other. So an operation that was under way when
-// `before` was reported is the one that waited then. A repeated report is about the same wait,
-// unless reports were lost because nobody looked for an interval or longer: `before` or `wait` was
-// then not taken at once.
+// `before` was reported is the operation that waited then. A repeated report is about the same
+// wait, unless reports were lost because nobody looked for an interval or longer: `before` or
+// `wait` was then not taken at once.
 bool Watch::is_same_operation(const Wait& before, const Wait& wait) {
   const auto was_taken_at_once = [](const Wait& taken) {
     return taken.latest - taken.earliest < executor::kReportInterval;
@@ -129,7 +129,8 @@ Account Watch::account(int asker) const {
   Account account = own_account(asker);
   const auto stream = log_.only_stream();
   if (!stream) return account;
-  // Both operations are on one stream, so only one runs: the one that was seen to wait later.
+  // Both operations are on one stream, so only one runs. It is the operation whose wait was seen
+  // later.
   std::optional<Hold> hold = hooks_.find_holder(*stream);
   if (!hold || (account.wait && account.wait->least_age <= hold->wait.most_age)) return account;
   account.hold = std::move(hold);

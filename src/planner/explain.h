@@ -34,7 +34,7 @@ struct Explanation {
 };
 
 /// Explains an operation by itself, with choose()'s arguments. In a group, an operation may have
-/// fewer channels, or become a part of a list (choose_for_list()). Errors: those of choose().
+/// fewer channels, or become a part of a list (choose_for_list()). Errors: as choose().
 Result<Explanation> explain(const Settings& settings, Collective collective, size_t bytes);
 
 }  // namespace niccolite::planner

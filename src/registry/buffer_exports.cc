@@ -12,9 +12,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kMostRefused = 4096;           // remembered; some are asked for again then
+constexpr size_t kMostRefused = 4096;           // remembered; beyond that, some are tried again
 constexpr size_t kMostUsedOnce = 4096;          // remembered
-constexpr std::chrono::seconds kFirstPause{1};  // before refused memory is asked for again
+constexpr std::chrono::seconds kFirstPause{1};  // before another try with refused memory
 constexpr std::chrono::seconds kLongestPause{64};
 
 /// Calls function(id, bytes) for each piece of memory that `of` is of.

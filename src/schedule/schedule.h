@@ -9,7 +9,7 @@
 // copies of each channel over disjoint parts of the data, and repeats a channel's workers over
 // rounds, each handling one chunk of every block, until the count is covered.
 //
-// Who may use it: everyone; it depends on base/ only. Thread safety: immutable once built.
+// Who may use it: every module; it depends on base/ only. Thread safety: immutable once built.
 #pragma once
 
 #include <optional>
@@ -22,7 +22,8 @@ namespace niccolite::schedule {
 
 enum class Buffer : unsigned char { Input, Output, Scratch };
 
-/// What the ranks do together, and what the blocks of their buffers are. n: number of ranks.
+/// The common task of the ranks, and the meaning of the blocks in their buffers. n: number of
+/// ranks.
 ///
 ///   collective       input blocks          output blocks         a block is
 ///   AllReduce        nblocks               nblocks               a part of the one buffer

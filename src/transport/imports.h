@@ -31,7 +31,7 @@ class Import {
 
   /// Returns the process's mapping of that chunk for `device`, and makes it if there is none yet.
   /// The caller counts as a user until suspend() or leave(). `kept`: the chunk's descriptor, if it
-  /// is here already; otherwise the owner's process is asked for it.
+  /// is here already; otherwise the owner's process sends it.
   static Result<std::shared_ptr<Import>> open(gpu::Sharing& sharing, int device,
                                               const Origin& origin, const Deadline& deadline,
                                               Fd kept = {});

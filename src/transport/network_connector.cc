@@ -183,7 +183,7 @@ Status NetworkConnector::reach(int peer, const Message& message, std::span<const
   return {};
 }
 
-// Ends are made when the peer is asked for its own ends, because each end has memory of its own.
+// Ends are made when this rank requests the peer's ends, because each end has memory of its own.
 Status NetworkConnector::reserve(std::span<const ShapedEnd> /*ends*/) { return {}; }
 
 Status NetworkConnector::ask(int peer, ConnectRequest& request) { return describe(peer, request); }

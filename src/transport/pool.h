@@ -54,8 +54,9 @@ class Chunk final : public Shareable {
 
   /// Takes `bytes` that were never carved: their offset, or nothing when there is no room.
   std::optional<size_t> carve(size_t bytes) EXCLUDES(mutex_);
-  /// Divides the chunk's bytes among its users in proportion to their carved bytes, of which the
-  /// caller has `carved`. The shares of all users add up to the chunk.
+  /// Divides the chunk's bytes among its users in proportion to their carved bytes, and returns the
+  /// share of the caller, which has carved `carved` bytes. The shares of all users add up to the
+  /// chunk.
   size_t share_of(size_t carved) const EXCLUDES(mutex_);
 
   /// A share has pieces of the chunk, and uses them from now on. True when the chunk was suspended:

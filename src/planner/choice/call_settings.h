@@ -56,7 +56,7 @@ uint16_t tag_of(const CallSettings& own);
 const CallSettings* intern(const CallSettings& own);
 
 /// Returns the settings for a call with settings of its own: `of` with the call's policy and bounds
-/// of CTAs. The bounds do not exceed those of `of`, and rank 0's environment takes precedence.
+/// of CTAs. The bounds do not exceed the bounds in `of`, and rank 0's environment takes precedence.
 Settings narrowed(const Settings& of, const CallSettings& own);
 
 /// Chooses as choose() does. Errors: InvalidArgument when `own` insists on a selection, and no

@@ -9,9 +9,8 @@
 // With virtual GPUs and sockets the thread does only the work for which nobody waits. A kernel that
 // rings the doorbell and finds the thread asleep does the thread's work itself. A kernel's worker
 // that has nothing to do waits for the sockets, and serves them (gpu::EventSource). So a message
-// wakes no thread except for the one that waits for it. While this goes on, and a little longer,
-// the thread leaves the sockets to kernels and workers, and looks every millisecond whether they
-// still serve:
+// wakes only the thread that waits for it. While this goes on, and a little longer, the thread
+// leaves the sockets to kernels and workers, and checks every millisecond that they still serve:
 //
 //   state    the thread waits for          state ends when
 //   asleep   everything                    a kernel rings, or a worker serves  ->  aside
@@ -132,8 +131,8 @@ class Engine final : private gpu::EventSource {
   std::atomic<Clock::duration> aside_{Clock::duration::zero()};
   Clock::time_point active_at_{};     // of GPUs: something moved, or was launched
   std::atomic<int64_t> number_{0};    // of the thread, as /proc has it; 0: it has not begun
-  std::atomic<Clock::rep> asked_{0};  // by probe(), and no answer yet; 0: none is due
-  // the core time that the thread had used when it was asked, in milliseconds
+  std::atomic<Clock::rep> asked_{0};  // set by probe(), until the answer; 0: no probe is open
+  // core time of the thread when probe() set asked_, in milliseconds
   std::atomic<int64_t> used_{0};
   Thread thread_;  // last: joined first
 };

@@ -186,8 +186,8 @@ void Inbound::tell_soon() {
 
 void Inbound::settle() { tell({.credit = Incoming::Credit::All, .least_parts = 1}); }
 
-// Returns the unacknowledged parts of all streams together. Slots are freed in order, whichever
-// stream has brought the parts.
+// Returns the unacknowledged parts of all streams together. Slots are freed in order, regardless of
+// the stream that brought their parts.
 uint64_t Inbound::kept_back() const {
   uint64_t parts = 0;
   for (const auto& [number, flow] : flows_)

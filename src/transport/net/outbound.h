@@ -152,7 +152,7 @@ class Outbound final : private wire::Link::Owner, private Stream::Owner {
   uint32_t hungry_looks_ = 0;  // in a row at which kernels waited for credit
   wire::EventLoop::Id hunger_ = 0;
   bool has_asked_ = false;          // since something was sent
-  bool keeps_credit_back_ = false;  // the peer keeps credit back until it is asked for it
+  bool keeps_credit_back_ = false;  // the peer sends credit only on request
 };
 
 }  // namespace niccolite::transport::net

@@ -12,8 +12,8 @@ namespace {
 // first one; after three silent looks in a row nothing has been heard for two seconds.
 constexpr auto kLook = std::chrono::seconds(1);
 constexpr uint32_t kSilentLooks = 3;
-// Credit comes within milliseconds if the receiver has room. The peer is asked for credit after
-// this time, early enough for a verdict on a link that answers nothing.
+// Credit comes within milliseconds if the receiver has room. After this time the sender requests
+// credit, early enough for a verdict on a link that answers nothing.
 constexpr auto kHunger = std::chrono::milliseconds(200);
 constexpr uint32_t kLooksAway = 30;  // before a stream tries its own rail again: some 30 s
 
