@@ -2,9 +2,10 @@
  * themselves (NCCL's device API, level 2.30): teams, properties, requirements and device
  * communicators.
  *
- * The functions that kernels call are not here: Niccolite does not have that part of the API yet.
- * Teams and requirements are arithmetic and work; ncclDevCommCreate answers ncclInvalidUsage, as
- * NCCL does on a machine that cannot do it, and ncclCommQueryProperties says so beforehand.
+ * The functions that kernels call are not here. Kernels compiled with NVIDIA's headers of 2.28.7 to
+ * 2.32 have them, and run on this library's device communicators; kernels written for this library
+ * take niccolite/device.h. What there is: memory of the load-store team and its barriers. Multicast
+ * addresses and networking for kernels are not there, and ncclCommQueryProperties says so.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -13,7 +14,7 @@
 
 #if defined(__CUDACC__) && !defined(NCCL_DEVICE_HOST_ONLY)
 #error \
-    "Niccolite's nccl_device.h has the host part of the device API only. A file without kernels that communicate: compile it with -DNCCL_DEVICE_HOST_ONLY. A program that can leave such kernels out (nccl-tests): compile it with -DNICCOLITE_WITHOUT_DEVICE_API, with which nccl.h says that it is that of NCCL 2.27."
+    "Niccolite's nccl_device.h has the host part of the device API only. Kernels that communicate: include niccolite/device.h, or compile with NVIDIA's headers. A file without such kernels: compile it with -DNCCL_DEVICE_HOST_ONLY. A program that can leave such kernels out (nccl-tests): compile it with -DNICCOLITE_WITHOUT_DEVICE_API, with which nccl.h says that it is that of NCCL 2.27."
 #endif
 
 #include <stdbool.h>
@@ -214,22 +215,55 @@ typedef struct ncclDevCommRequirements {
         4, 0, 0, NCCL_GIN_CONNECTION_NONE, false, 0, NCCL_CONFIG_UNDEF_INT, 0, true, true          \
   }
 
-/* What a kernel is given, by value. Opaque here: only its size and its alignment mean something
- * without the functions that kernels call. */
+/* What a kernel is given, by value, as kernels of 2.30's header read it. Without networking: what
+ * concerns it is zero. */
 typedef struct ncclDevComm {
-  uint64_t opaque[30];
+  uint32_t magic;
+  uint32_t version;
+  int32_t rank, nRanks;
+  uint32_t nRanks_rcp32;
+  int32_t lsaRank, lsaSize;
+  uint32_t lsaSize_rcp32;
+  void* windowTable;           /* device memory */
+  ncclWindow_t resourceWindow; /* NULL: nothing was required */
+  struct {
+    void* unused;
+    char* lsaFlatBase; /* of the load-store team's first rank */
+    uint32_t unused_ranks[2];
+    uint32_t stride4G; /* from each rank's copy to the next, in units of 4 GiB */
+    uint32_t mcOffset4K;
+    uint64_t unused_end[4];
+  } resourceWindow_inlined;
+  ncclGinBarrierHandle_t hybridWorldGinBarrier;
+  ncclMultimemHandle_t lsaMultimem;
+  ncclLsaBarrierHandle_t lsaBarrier;
+  ncclGinBarrierHandle_t railGinBarrier;
+  uint8_t ginConnectionCount;
+  uint8_t ginNetDeviceTypes[4];
+  void* ginHandles[4];
+  int32_t ginSignalCount, ginCounterCount;
+  uint64_t* ginSignalShadows;
+  uint32_t ginContextCount;
+  bool ginConnectionsRailed, ginStrongLegacySignals, ginContextsRailed;
+  uint32_t* abortFlag; /* in host memory: waits end when it is not zero */
+  ncclLsaBarrierHandle_t hybridLsaBarrier;
+  ncclGinBarrierHandle_t hybridRailGinBarrier, worldGinBarrier;
 } ncclDevComm_t;
 
-/* Makes a device communicator that satisfies `reqs`; all ranks call with equal requirements. This
- * library answers ncclInvalidUsage: it does not serve kernels that communicate by themselves.
- * ncclInvalidArgument: a null or bad argument. */
+/* Makes a device communicator that satisfies `reqs`; all ranks call with equal requirements. In a
+ * group, `outDevComm` is written and the handles of `reqs` are stored when the group ends. Its
+ * layout is that of the caller's header, whose version `reqs` says: 2.29.2 to 2.32, or 2.28.7 to
+ * 2.28.9, which say none. ncclInvalidArgument: a null or bad argument, requirements that differ
+ * between ranks, or one that cannot be met: networking, multicast. ncclInvalidUsage: the header is
+ * not known, or ranks cannot map each other's memory. */
 ncclResult_t ncclDevCommCreate(ncclComm_t comm, const ncclDevCommRequirements_t* reqs,
                                ncclDevComm_t* outDevComm);
 ncclResult_t pncclDevCommCreate(ncclComm_t comm, const ncclDevCommRequirements_t* reqs,
                                 ncclDevComm_t* outDevComm);
 
-/* Ends a device communicator. ncclInvalidArgument: a null argument, or none that ncclDevCommCreate
- * made for `comm`. */
+/* Ends a device communicator, a copy of whose struct suffices. No kernel of any rank of the team may
+ * use it any more: synchronize before. ncclInvalidArgument: a null argument, or none that
+ * ncclDevCommCreate made for `comm`. */
 ncclResult_t ncclDevCommDestroy(ncclComm_t comm, const ncclDevComm_t* devComm);
 ncclResult_t pncclDevCommDestroy(ncclComm_t comm, const ncclDevComm_t* devComm);
 

@@ -1,11 +1,14 @@
-// The host's side of the device API: teams, properties, requirements, and the device communicators
-// that this library does not make. Source: c-api reference, section 13.
+// The host's side of the device API: teams, properties, requirements and device communicators.
+// Source: c-api reference, section 13.
 
 #include <algorithm>
 #include <cstring>
 
 #include "api/arguments.h"
 #include "api/call.h"
+#include "api/device_layouts.h"
+#include "api/device_requirements.h"
+#include "base/parameters.h"
 #pragma GCC visibility push(default)
 #include "gpu/machine.h"
 #include "nccl_device.h"
@@ -43,24 +46,6 @@ Value of_ready(const char* function, ncclComm_t handle, Value otherwise, Functio
   return answer;
 }
 
-/// The structs of the device API that this library can read and write, by the caller's header.
-/// Source: c-api reference, section 13.4; c-api-2.32, section 9.
-Status check_version(const char* function, unsigned magic, unsigned version) {
-  if (magic != NCCL_API_MAGIC)
-    return Status::invalid_usage(
-        "{} : the struct was not initialized with its NCCL_..._INITIALIZER, or by a header before "
-        "2.29",
-        function);
-  const bool is_known = (version >= 22902 && version <= 22903) ||
-                        (version >= 22905 && version <= 22907) ||
-                        (version >= 23000 && version < 23300);
-  if (!is_known)
-    return Status::invalid_usage(
-        "{} : the caller's header is of version {}: the layouts of 2.29.2 to 2.32 are known",
-        function, version);
-  return {};
-}
-
 /// The bytes of ncclCommProperties that a caller's header has.
 size_t properties_size(unsigned version) {
   constexpr size_t kBytesBefore22905 = 40;
@@ -80,7 +65,11 @@ Status query_properties(ncclComm_t handle, ncclCommProperties_t* props) {
   answer.nRanks = communicator->nranks();
   answer.cudaDev = communicator->device();
   answer.nvmlDev = comm::nvml_device(communicator->machine(), communicator->device());
-  answer.deviceApiSupport = false;  // see ncclDevCommCreate
+  // Callers of 2.29 take "yes" for: of all ranks.
+  constexpr unsigned kFirstWithTeams = 23000;
+  answer.deviceApiSupport = communicator->ways().maps_all_memory() &&
+                            parameters::win_enable() != 0 &&
+                            (props->version >= kFirstWithTeams || rail(*communicator).nRanks == 1);
   answer.multimemSupport = false;
   answer.nLsaTeams = rail(*communicator).nRanks;
   answer.hostRmaSupport =
@@ -94,6 +83,12 @@ Status query_properties(ncclComm_t handle, ncclCommProperties_t* props) {
   const uint64_t hash = communicator->id_hash();
   if (props->version >= 23100 && props->size >= kHashAt + sizeof hash)
     std::memcpy(reinterpret_cast<std::byte*>(props) + kHashAt, &hash, sizeof hash);
+  // devCommRuntimeVersionSize: of the layout that useRuntimeVersion asks for.
+  constexpr size_t kRuntimeSizeAt = 136;
+  const size_t runtime_size = device_layout_bytes(NCCL_VERSION_CODE);
+  if (props->version >= 23100 && props->size >= kRuntimeSizeAt + sizeof runtime_size)
+    std::memcpy(reinterpret_cast<std::byte*>(props) + kRuntimeSizeAt, &runtime_size,
+                sizeof runtime_size);
   return {};
 }
 
@@ -123,29 +118,58 @@ ncclResult_t without_network_of_devices(const char* function) {
 
 ncclTeam_t alone(const Communicator&) { return {1, 0, 1}; }
 
-Status create_device_communicator(ncclComm_t handle, const ncclDevCommRequirements_t* reqs,
-                                  const ncclDevComm_t* answer) {
-  constexpr const char* kFunction = "ncclDevCommCreate";
+// Collective: the other ranks wait for this one in the communicator, not here.
+Result<comm::Completion> create_device_communicator(ncclComm_t handle,
+                                                    const ncclDevCommRequirements_t* reqs,
+                                                    ncclDevComm_t* answer) {
+  static constexpr const char* kFunction = "ncclDevCommCreate";
   const auto communicator = TRY(find(handle));
   if (reqs == nullptr) return Status::invalid_argument("{} : reqs argument is NULL", kFunction);
   if (answer == nullptr)
     return Status::invalid_argument("{} : outDevComm argument is NULL", kFunction);
   TRY(communicator->lifetime().check_ready());
-  TRY(check_version(kFunction, reqs->magic, reqs->version));
-  return Status::invalid_usage(
-      "{} : rank {}: this version of Niccolite does not serve kernels that communicate by "
-      "themselves (ncclCommQueryProperties says so: deviceApiSupport is false). Use the calls of "
-      "the host, or NVIDIA's library for this program",
-      kFunction, communicator->rank());
+  DeviceRequirements requirements = TRY(read_requirements(reqs));
+  if (!communicator->ways().maps_all_memory())
+    return Status::invalid_usage(
+        "{} : rank {}: ranks of this communicator cannot map the memory of others, because they "
+        "are "
+        "on several machines or lack peer access, and so there are no windows for kernels "
+        "(ncclCommQueryProperties says so: deviceApiSupport is false). Use the calls of the host, "
+        "or "
+        "a communicator of the ranks of one machine (ncclCommSplit)",
+        kFunction, communicator->rank());
+  auto* const device = reinterpret_cast<std::byte*>(answer);
+  const auto job = [communicator, device, requirements = std::move(requirements)]() -> Status {
+    Result<registry::DeviceComm> made = communicator->make_device_comm(requirements.needs);
+    if (!made.is_ok())
+      return std::move(made).status().with_context("{} : rank {}", kFunction, communicator->rank());
+    const ncclTeam_t team = load_store(*communicator);
+    write_device_layout({.version = requirements.version,
+                         .rank = communicator->rank(),
+                         .nranks = communicator->nranks(),
+                         .lsa_rank = team.rank,
+                         .lsa_ranks = team.nRanks,
+                         .window_table = made.value().table,
+                         .resource_window = made.value().window,
+                         .resource_base = made.value().base,
+                         .resource_stride_4g = made.value().stride_4g,
+                         .lsa_barrier_handle = made.value().lsa_barrier_handle,
+                         .lsa_barriers = requirements.needs.lsa_barriers,
+                         .abort_flag = communicator->abort_flag()},
+                        device);
+    return {};
+  };
+  return comm::Group::current().add_job(communicator, communicator->configuration().blocking, job);
 }
 
 Status destroy_device_communicator(ncclComm_t handle, const ncclDevComm_t* device) {
   constexpr const char* kFunction = "ncclDevCommDestroy";
-  TRY(find(handle));
+  const auto communicator = TRY(find(handle));
   if (device == nullptr)
     return Status::invalid_argument("{} : devComm argument is NULL", kFunction);
-  return Status::invalid_argument("{} : ncclDevCommCreate did not make this device communicator",
-                                  kFunction);
+  return communicator->buffers()
+      .end_device_comm(resource_window_of(reinterpret_cast<const std::byte*>(device)))
+      .with_context("{} : rank {}", kFunction, communicator->rank());
 }
 
 /// Checks the arguments that all builders of requirements have, and clears the requirement.

@@ -86,15 +86,28 @@ Status check_offset(const char* function, const Window& window, size_t offset, i
                                   function, offset, window.bytes_of(peer), peer);
 }
 
-// All ranks are in one load-store team, so a rank has one number for both.
-Status get_pointer(const char* function, const char* name, ncclWindow_t handle, size_t offset,
-                   int peer, void** answer) {
-  const auto window = TRY(find_window(function, handle, answer));
-  if (peer < 0 || peer >= window->nranks())
-    return Status::invalid_argument("{} : {} argument {} is not one of {} ranks", function, name,
-                                    peer, window->nranks());
-  TRY(check_offset(function, *window, offset, peer));
+Status get_team_pointer(ncclWindow_t handle, size_t offset, int member, void** answer) {
+  constexpr const char* kFunction = "ncclGetLsaDevicePointer";
+  const auto window = TRY(find_window(kFunction, handle, answer));
+  if (member < 0 || member >= window->team_ranks())
+    return Status::invalid_argument(
+        "{} : lsaRank argument {} is not one of the {} ranks of the load-store team", kFunction,
+        member, window->team_ranks());
+  const int peer = window->team_first() + member;
+  TRY(check_offset(kFunction, *window, offset, peer));
   *answer = window->copy_of(peer) + offset;
+  return {};
+}
+
+// Kernels do not reach ranks outside of the load-store team: null.
+Status get_peer_pointer(ncclWindow_t handle, size_t offset, int peer, void** answer) {
+  constexpr const char* kFunction = "ncclGetPeerDevicePointer";
+  const auto window = TRY(find_window(kFunction, handle, answer));
+  if (peer < 0 || peer >= window->nranks())
+    return Status::invalid_argument("{} : peer argument {} is not one of {} ranks", kFunction, peer,
+                                    window->nranks());
+  TRY(check_offset(kFunction, *window, offset, peer));
+  if (window->is_in_team(peer)) *answer = window->copy_of(peer) + offset;
   return {};
 }
 
@@ -122,16 +135,14 @@ ncclResult_t pncclWinGetUserPtr(ncclComm_t comm, ncclWindow_t win, void** outUse
 
 ncclResult_t pncclGetLsaDevicePointer(ncclWindow_t window, size_t offset, int lsaRank,
                                       void** outPtr) {
-  return api::call("ncclGetLsaDevicePointer", [&] {
-    return api::get_pointer("ncclGetLsaDevicePointer", "lsaRank", window, offset, lsaRank, outPtr);
-  });
+  return api::call("ncclGetLsaDevicePointer",
+                   [&] { return api::get_team_pointer(window, offset, lsaRank, outPtr); });
 }
 
 ncclResult_t pncclGetPeerDevicePointer(ncclWindow_t window, size_t offset, int peer,
                                        void** outPtr) {
-  return api::call("ncclGetPeerDevicePointer", [&] {
-    return api::get_pointer("ncclGetPeerDevicePointer", "peer", window, offset, peer, outPtr);
-  });
+  return api::call("ncclGetPeerDevicePointer",
+                   [&] { return api::get_peer_pointer(window, offset, peer, outPtr); });
 }
 
 ncclResult_t pncclGetLsaMultimemDevicePointer(ncclWindow_t window, size_t offset, void** outPtr) {

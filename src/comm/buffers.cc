@@ -5,6 +5,7 @@
 #include "comm/lifetime.h"
 #include "registry/buffer_exports.h"
 #include "registry/buffer_imports.h"
+#include "registry/device_comms.h"
 #include "registry/windows.h"
 
 namespace niccolite::comm {
@@ -28,9 +29,16 @@ void Buffers::share(std::shared_ptr<registry::BufferExports> exports,
   imports_ = std::move(imports);
 }
 
-void Buffers::open_windows(std::unique_ptr<registry::Windows> windows) {
+void Buffers::open_windows(std::unique_ptr<registry::Windows> windows,
+                           std::unique_ptr<registry::DeviceComms> device_comms) {
   std::lock_guard lock(windows_mutex_);
   windows_ = std::move(windows);
+  device_comms_ = std::move(device_comms);
+}
+
+Status Buffers::end_device_comm(const void* window) {
+  std::lock_guard lock(windows_mutex_);
+  return device_comms_ == nullptr ? lifetime_.gone() : device_comms_->end(window);
 }
 
 Status Buffers::deregister_window(const void* handle) {
@@ -49,14 +57,16 @@ std::shared_ptr<const registry::Window> Buffers::find_window_of(const void* poin
 }
 
 size_t Buffers::bytes() const {
-  return (windows_ == nullptr ? 0 : windows_->record_bytes()) +
+  return (windows_ == nullptr ? 0 : windows_->record_bytes() + device_comms_->bytes()) +
          (exports_ == nullptr ? 0 : exports_->table_bytes());
 }
 
 void Buffers::close_windows() {
   std::unique_ptr<registry::Windows> windows;  // ends behind the lock
+  std::unique_ptr<registry::DeviceComms> device_comms;
   std::lock_guard lock(windows_mutex_);
   windows = std::move(windows_);
+  device_comms = std::move(device_comms_);
 }
 
 void Buffers::close_exports() {

@@ -15,6 +15,7 @@
 namespace niccolite::registry {
 class BufferExports;
 class BufferImports;
+class DeviceComms;
 class Window;
 class Windows;
 }  // namespace niccolite::registry
@@ -27,7 +28,7 @@ class Lifetime;
 struct MemoryUse {
   size_t suspendable = 0;  // connections, scratch blocks: Communicator::suspend() gives them back.
                            // Stays the same meanwhile
-  size_t others = 0;       // signals, records of windows, tables
+  size_t others = 0;       // signals, records of windows, tables, resources of device communicators
   bool is_suspended = false;
 };
 
@@ -51,9 +52,13 @@ class Buffers {
   const std::shared_ptr<registry::BufferExports>& exports() const { return exports_; }
   const std::shared_ptr<registry::BufferImports>& imports() const { return imports_; }
 
-  void open_windows(std::unique_ptr<registry::Windows> windows) EXCLUDES(windows_mutex_);
+  void open_windows(std::unique_ptr<registry::Windows> windows,
+                    std::unique_ptr<registry::DeviceComms> device_comms) EXCLUDES(windows_mutex_);
   /// Null before open_windows() and after close_windows().
   registry::Windows* windows() const { return windows_.get(); }
+  registry::DeviceComms* device_comms() const { return device_comms_.get(); }
+  /// See registry::DeviceComms::end().
+  Status end_device_comm(const void* window) EXCLUDES(windows_mutex_);
   Status deregister_window(const void* handle) EXCLUDES(windows_mutex_);
   /// Null when `handle` is no window of this communicator.
   std::shared_ptr<const registry::Window> find_window(const void* handle) EXCLUDES(windows_mutex_);
@@ -78,6 +83,7 @@ class Buffers {
   std::shared_ptr<registry::BufferImports> imports_;
   std::mutex windows_mutex_;
   std::unique_ptr<registry::Windows> windows_;
+  std::unique_ptr<registry::DeviceComms> device_comms_;  // uses windows_
 };
 
 }  // namespace niccolite::comm

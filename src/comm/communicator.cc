@@ -17,6 +17,7 @@
 #include "profiling/profiling.h"
 #include "registry/buffer_exports.h"
 #include "registry/buffer_imports.h"
+#include "registry/device_comms.h"
 #include "registry/windows.h"
 #include "transport/endpoint.h"
 
@@ -110,6 +111,13 @@ Result<const void*> Communicator::register_window(void* user, size_t bytes, int 
   Result<const void*> handle = buffers_.windows()->add(user, bytes, flags);
   open_windows();
   return handle;
+}
+
+Result<registry::DeviceComm> Communicator::make_device_comm(const registry::DeviceNeeds& needs) {
+  const InUse in_use = use("ncclDevCommCreate");
+  if (is_over()) return lifetime_.gone();
+  const calls::CallLog::HostCallScope in_call(log_.get(), "ncclDevCommCreate");
+  return buffers_.device_comms()->make(needs);
 }
 
 // All ranks have registered the same windows, between the same operations of theirs.

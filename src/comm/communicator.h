@@ -46,6 +46,10 @@
 namespace niccolite::operations {
 class OneSided;
 }
+namespace niccolite::registry {
+struct DeviceComm;
+struct DeviceNeeds;
+}  // namespace niccolite::registry
 namespace niccolite::profiling {
 class ConnectionEvents;
 }
@@ -100,6 +104,10 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Buffers& buffers() { return buffers_; }
   /// Collective: see registry::Windows. Only when ready.
   Result<const void*> register_window(void* user, size_t bytes, int flags);
+  /// Collective: see registry::DeviceComms. Only when ready.
+  Result<registry::DeviceComm> make_device_comm(const registry::DeviceNeeds& needs);
+  /// For kernels of the user: a word in host memory that is not zero once their waits must end.
+  const uint32_t* abort_flag() const { return &control_.words()->abort; }
   /// One-sided operations (see OneSided). Only when ready.
   Status perform_one_sided(const operations::OneSidedCall& call);
 

@@ -27,6 +27,7 @@
 #include "profiling/profiling.h"
 #include "registry/buffer_exports.h"
 #include "registry/buffer_imports.h"
+#include "registry/device_comms.h"
 #include "registry/windows.h"
 #include "transport/carrier.h"
 #include "transport/endpoint.h"
@@ -336,8 +337,12 @@ void Communicator::make_operations(const planner::Settings& settings) {
       .tuning = tuning_.get(),
       .profiling = profiling_.get(),
       .orders_launches = configuration_.orders_launches && nranks() > 1 && log_.is_open()});
-  buffers_.open_windows(std::make_unique<registry::Windows>(
-      machine_, device(), member_.get(), /*are_possible=*/ways_.maps_all_memory()));
+  auto windows = std::make_unique<registry::Windows>(machine_, device(), member_.get(),
+                                                     ways_.load_store_ranks(membership_),
+                                                     /*are_possible=*/ways_.maps_all_memory());
+  auto device_comms =
+      std::make_unique<registry::DeviceComms>(machine_, device(), member_.get(), *windows);
+  buffers_.open_windows(std::move(windows), std::move(device_comms));
   if (one_sided_ == nullptr) one_sided_ = make_one_sided();
 }
 

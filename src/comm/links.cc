@@ -40,6 +40,7 @@ Bytes encode(const Links& links) {
   Writer writer;
   writer.u8(all);
   writer.i32(links.torn);
+  writer.i32(links.team_limit);
   for (size_t peer = 0; peer < links.opens_buffers.size(); ++peer) {
     const auto access =
         static_cast<unsigned>(peer < links.access.size() ? links.access[peer] : PeerAccess::Works);
@@ -61,6 +62,8 @@ Result<PeerLinks> decode_links(std::span<const std::byte> bytes, int rank, int s
   links.shares_host = (all & kSharesHost) != 0;
   links.torn = reader.i32();
   if (links.torn < -1 || links.torn >= nranks) reader.reject("a link to a rank that there is not");
+  links.team_limit = reader.i32();
+  if (links.team_limit < 0) reader.reject("a load-store team of fewer ranks than none");
   // All but one of many bytes are for others.
   const std::span<const std::byte> bits = reader.raw(static_cast<size_t>(nranks));
   if (!bits.empty()) {

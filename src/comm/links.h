@@ -21,6 +21,7 @@ struct Links {
   // By peer, as this rank's driver, variables and trials have it; of ranks on other machines Works.
   std::vector<transport::PeerAccess> access{};
   bool shares_host = true;  // not NCCL_SHM_DISABLE=1
+  int team_limit = 0;       // NCCL_LSA_TEAM_SIZE; 0: none
 };
 
 /// The part of another rank's links that `self` needs.
@@ -34,6 +35,7 @@ struct PeerLinks {
   bool lacks_access = false;  // to some GPU of its machine: Absent, Forbidden or Broken
   bool has_untried = false;   // some path of its own is Untried
   bool shares_host = true;
+  int team_limit = 0;
 };
 
 Bytes encode(const Links& links);

@@ -50,6 +50,7 @@ Links Ways::describe_links(const Search& search) {
   const int device = membership.device(), rank = membership.rank();
   Links links;
   links.shares_host = parameters::shm_disable() != 1;
+  links.team_limit = static_cast<int>(parameters::lsa_team_size());
   for (int peer = 0; peer < membership.nranks(); ++peer) {
     const RankInfo& other = search.ranks[static_cast<size_t>(peer)];
     const bool is_here = peer == rank || search.member.same_process(peer);
@@ -156,6 +157,7 @@ Ways Ways::combine(const Links& links, std::span<const PeerLinks> peers,
     reach.pairs.push_back(pair);
     ways.lacks_access_ |= of_peer.lacks_access;
     ways.lacks_host_ |= !of_peer.shares_host;
+    ways.team_limit_ = std::gcd(ways.team_limit_, of_peer.team_limit);
     if (of_peer.torn >= 0 && ways.torn_link_.empty())
       ways.torn_link_ = describe_torn(ranks, peer, of_peer.torn);
     if (reach.in[at]) ways.reaching_peers_.push_back(peer);
@@ -176,6 +178,7 @@ Ways Ways::derive(const Ways& parent, const Membership& membership, std::span<co
   ways.torn_link_ = parent.torn_link_;
   ways.lacks_access_ = parent.lacks_access_;
   ways.lacks_host_ = parent.lacks_host_;
+  ways.team_limit_ = parent.team_limit_;
   ways.reach_.is_whole = is_whole;
   ways.reach_.has_whole_windows = parent.reach_.has_whole_windows;
   for (size_t own = 0; own < ranks.size(); ++own) {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <functional>
+#include <numeric>
 #include <span>
 #include <string>
 #include <vector>
@@ -62,9 +63,10 @@ class Ways {
   /// Refuses puts and signals to, and waits for, ranks whose memory cannot be mapped: InvalidUsage.
   Status check(const operations::OneSidedCall& call, const Membership& membership) const;
   /// The size of the load-store teams (ncclTeamLsa): ranks that follow each other, whose kernels
-  /// may use each other's memory. All teams are of one size; see Membership::team_size().
+  /// may use each other's memory. All teams are of one size; see Membership::team_size(). Where
+  /// ranks have set NCCL_LSA_TEAM_SIZE: the greatest common divisor of all.
   int load_store_ranks(const Membership& membership) const {
-    return lacks_access_ ? 1 : membership.team_size();
+    return lacks_access_ ? 1 : std::gcd(team_limit_, membership.team_size());
   }
 
   /// The ranks whose kernels can use buffers of this rank's user.
@@ -83,6 +85,7 @@ class Ways {
   bool spans_machines_ = false;
   bool lacks_access_ = false;
   bool lacks_host_ = false;  // some ranks do not share host memory
+  int team_limit_ = 0;       // of the load-store teams; 0: none
   std::string torn_link_;
   std::vector<int> reaching_peers_;
 };

@@ -11,8 +11,9 @@
 namespace niccolite::registry {
 
 struct WindowRecord {
-  const void* host = nullptr;        // the library's own
-  std::byte* flat_base = nullptr;    // null: the ranks' copies are not at equal distances
+  uint64_t bytes = 0;                // the library's own: of the team's smallest copy, for checks
+  std::byte* flat_base = nullptr;    // of the team's first rank; null: the ranks' copies are not at
+                                     // equal distances
   int32_t lsa_rank = 0;              // this rank's number in its load-store team
   int32_t world_rank = 0;            // this rank
   uint32_t stride_4g = 0;            // between copies, in units of 4 GiB
@@ -34,5 +35,17 @@ static_assert(offsetof(WindowRecord, flat_base) == 8 && offsetof(WindowRecord, l
               offsetof(WindowRecord, gin_segments) == 72 &&
               offsetof(WindowRecord, segments) == 80 && offsetof(WindowRecord, cft_rank) == 84 &&
               offsetof(WindowRecord, cft_endpoint) == 88);
+
+/// A page of the list of windows that ncclFindWindow searches. A window of null is an empty place.
+struct WindowTablePage {
+  struct Entry {
+    const void* base = nullptr;  // as the user registered it
+    uint64_t bytes = 0;
+    const void* window = nullptr;
+  };
+  Entry entries[32];
+  const void* next = nullptr;
+};
+static_assert(sizeof(WindowTablePage) == 776 && offsetof(WindowTablePage, next) == 768);
 
 }  // namespace niccolite::registry

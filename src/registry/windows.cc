@@ -79,20 +79,71 @@ void Windows::Records::remove(Handle handle) {
   free_.push_back(static_cast<std::byte*>(const_cast<void*>(handle)));
 }
 
-Windows::Windows(gpu::Machine& machine, int device, bootstrap::Member* member, bool are_possible)
+Status Windows::Table::write(const Page& page) {
+  return machine_.upload(device_, page.memory.data(), &page.content, sizeof page.content);
+}
+
+Status Windows::Table::begin() {
+  constexpr size_t kBytes = sizeof(WindowTablePage);
+  std::vector<transport::Span> memory = TRY(memory_.allocate({&kBytes, 1}));
+  Page page{.memory = std::move(memory[0]), .content = {}};
+  TRY(write(page));
+  pages_.push_back(std::move(page));
+  if (pages_.size() == 1) return {};
+  Page& before = pages_[pages_.size() - 2];
+  before.content.next = pages_.back().memory.data();
+  return write(before);
+}
+
+Status Windows::Table::add(const WindowTablePage::Entry& entry) {
+  for (;;) {
+    for (Page& page : pages_)
+      for (WindowTablePage::Entry& place : page.content.entries)
+        if (place.window == nullptr) {
+          place = entry;
+          return write(page);
+        }
+    TRY(begin());
+  }
+}
+
+Status Windows::Table::remove(Handle window) {
+  for (Page& page : pages_)
+    for (WindowTablePage::Entry& place : page.content.entries)
+      if (place.window == window) {
+        place = {};
+        return write(page);
+      }
+  return {};
+}
+
+Windows::Windows(gpu::Machine& machine, int device, bootstrap::Member* member, int team_ranks,
+                 bool are_possible)
     : machine_(machine),
       device_(device),
       member_(member),
+      team_ranks_(team_ranks),
       are_possible_(are_possible),
       records_(machine, device),
-      shifts_(machine, device, nranks()) {}
+      shifts_(machine, device, nranks()),
+      table_(machine, device) {}
 
 Windows::~Windows() {
   for (const auto& [handle, window] : live_) ProcessWindows::instance().remove(handle);
 }
 
 Result<Windows::Handle> Windows::add(void* user, size_t bytes, int flags) {
-  Contribution mine = contribute(user, bytes, flags);
+  return add(user, bytes, flags, Purpose::User);
+}
+
+Result<Windows::Handle> Windows::add_resources(void* memory, size_t bytes) {
+  return add(memory, bytes, kSymmetricWindow, Purpose::Resources);
+}
+
+Result<Windows::Handle> Windows::add(void* user, size_t bytes, int flags, Purpose purpose) {
+  const bool is_enabled =
+      are_possible_ && (purpose == Purpose::Resources || parameters::win_enable() != 0);
+  Contribution mine = contribute(user, bytes, flags, is_enabled);
   const std::vector<WindowPart> parts = TRY(exchange(mine.part));
   ++added_;
   TRY(check(parts));
@@ -105,6 +156,9 @@ Result<Windows::Handle> Windows::add(void* user, size_t bytes, int flags) {
   window->rank_ = rank();
   window->flags_ = flags;
   window->user_ = static_cast<std::byte*>(user);
+  window->team_first_ = rank() / team_ranks_ * team_ranks_;
+  window->team_ranks_ = team_ranks_;
+  window->stride_4g_ = static_cast<uint32_t>(layout.stride >> 32);
   window->pieces_ = std::move(mine.pieces);
   const FlatRange::Source source{.parts = parts,
                                  .layout = layout,
@@ -115,23 +169,25 @@ Result<Windows::Handle> Windows::add(void* user, size_t bytes, int flags) {
   // All ranks also agree that each has mapped the others' memory.
   const std::vector<uint64_t> bases = TRY(agree(range.is_ok() ? Status() : range.status().copy(),
                                                 range.is_ok() ? range.value()->data() : nullptr));
-  had_any_ = true;
-  had_symmetric_ |= window->is_symmetric();
+  if (purpose == Purpose::User) {
+    had_any_ = true;
+    had_symmetric_ |= window->is_symmetric();
+  }
   window->range_ = std::move(range).take();
   for (size_t peer = 0; peer < parts.size(); ++peer) {
     window->bytes_.push_back(parts[peer].bytes);
     window->copies_.push_back(window->range_->data() + layout.starts[peer]);
   }
-  return enter(std::move(window), layout, bases);
+  return enter(std::move(window), layout, bases, purpose);
 }
 
 // Returns this rank's part. An error in it is told to all ranks, who are waiting for it.
-Windows::Contribution Windows::contribute(void* user, size_t bytes, int flags) {
+Windows::Contribution Windows::contribute(void* user, size_t bytes, int flags, bool is_enabled) {
   Contribution mine;
   mine.part.number = added_;
   mine.part.flags = flags;
   mine.part.device = device_;
-  mine.part.is_enabled = are_possible_ && parameters::win_enable() != 0;
+  mine.part.is_enabled = is_enabled;
   mine.part.problem = collect(user, bytes, flags, mine);
   if (!mine.part.problem.is_ok()) {
     mine.part.problem =
@@ -259,16 +315,18 @@ Result<std::vector<uint64_t>> Windows::agree(Status mine, const std::byte* base)
 }
 
 Result<Windows::Handle> Windows::enter(std::shared_ptr<Window> window, const FlatLayout& layout,
-                                       std::span<const uint64_t> bases) {
+                                       std::span<const uint64_t> bases, Purpose purpose) {
   std::vector<uint64_t> shifts;  // modulo 2^64
   for (const uint64_t base : bases)
     shifts.push_back(base + layout.starts[static_cast<size_t>(rank())] -
                      reinterpret_cast<uint64_t>(window->user()));
   WindowRecord record;
-  record.host = window.get();
-  record.flat_base = layout.is_uniform ? window->copy_of(0) : nullptr;
-  record.lsa_rank = record.world_rank = rank();
-  record.stride_4g = static_cast<uint32_t>(layout.stride >> 32);
+  const auto team = window->bytes_.begin() + window->team_first();
+  record.bytes = *std::min_element(team, team + window->team_ranks());
+  record.flat_base = layout.is_uniform ? window->copy_of(window->team_first()) : nullptr;
+  record.lsa_rank = rank() - window->team_first();
+  record.world_rank = rank();
+  record.stride_4g = window->stride_4g();
   record.flags = static_cast<uint32_t>(window->flags());
   LOG(Info, Reg, "window of {} bytes at {}: {} copies {} GiB apart from {} on", window->bytes(),
       static_cast<const void*>(window->user()), window->nranks(), layout.stride >> 30,
@@ -276,6 +334,9 @@ Result<Windows::Handle> Windows::enter(std::shared_ptr<Window> window, const Fla
   std::lock_guard lock(mutex_);
   window->shifts_ = TRY(shifts_.add(shifts));
   const Handle handle = TRY(records_.add(record));
+  if (purpose == Purpose::User && table_.first() != nullptr)
+    TRY(table_.add({window->user(), window->bytes(), handle}));
+  window->is_of_user_ = purpose == Purpose::User;
   live_.emplace(handle, window);
   by_begin_.emplace(window->user(), window);
   ProcessWindows::instance().add(handle, std::move(window));
@@ -292,6 +353,7 @@ Status Windows::remove(Handle handle) {
         "another communicator's",
         handle);
   TRY(shifts_.end(found->second->shifts_));
+  TRY(table_.remove(handle));
   window = std::move(found->second);
   live_.erase(found);
   std::erase_if(by_begin_, [&](const auto& entry) { return entry.second == window; });
@@ -330,9 +392,19 @@ const uint64_t* Windows::shifts_of(const void* pointer, size_t bytes) const {
   return nullptr;
 }
 
+Result<Windows::Handle> Windows::table() {
+  std::lock_guard lock(mutex_);
+  if (table_.first() == nullptr) {
+    TRY(table_.begin());
+    for (const auto& [handle, window] : live_)
+      if (window->is_of_user_) TRY(table_.add({window->user(), window->bytes(), handle}));
+  }
+  return table_.first();
+}
+
 size_t Windows::record_bytes() const {
   std::lock_guard lock(mutex_);
-  return records_.bytes() + shifts_.bytes();
+  return records_.bytes() + shifts_.bytes() + table_.bytes();
 }
 
 std::shared_ptr<const Window> Windows::find_in_process(Handle handle) {

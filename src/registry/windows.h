@@ -41,6 +41,15 @@ class Window {
   void* user() const { return user_; }
   size_t bytes() const { return bytes_of(rank_); }
   size_t bytes_of(int peer) const { return bytes_[static_cast<size_t>(peer)]; }
+  /// The load-store team: ranks that follow each other, whose copies kernels of this rank reach by
+  /// the record.
+  int team_first() const { return team_first_; }
+  int team_ranks() const { return team_ranks_; }
+  bool is_in_team(int peer) const {
+    return team_first_ <= peer && peer < team_first_ + team_ranks_;
+  }
+  /// The distance of two copies that follow each other, in units of 4 GiB.
+  uint32_t stride_4g() const { return stride_4g_; }
   /// Returns where `peer`'s copy begins in this process; for the own rank, too, whose memory is
   /// also at user().
   std::byte* copy_of(int peer) const { return copies_[static_cast<size_t>(peer)]; }
@@ -59,6 +68,10 @@ class Window {
   friend class Windows;
   int rank_ = 0;
   int flags_ = 0;
+  bool is_of_user_ = true;
+  int team_first_ = 0;
+  int team_ranks_ = 1;
+  uint32_t stride_4g_ = 0;
   std::byte* user_ = nullptr;
   std::vector<size_t> bytes_;       // by rank
   std::vector<std::byte*> copies_;  // by rank
@@ -72,15 +85,20 @@ class Windows {
   /// The name of a window for users: the device address of its record.
   using Handle = const void*;
 
-  /// `member` is null for one rank; it and `machine` outlive the windows.
-  /// Where windows are not `are_possible`, which all ranks know, add() makes null ones.
-  Windows(gpu::Machine& machine, int device, bootstrap::Member* member, bool are_possible = true);
+  /// `member` is null for one rank; it and `machine` outlive the windows. `team_ranks`: the size of
+  /// the load-store teams, which divides the number of ranks. Where windows are not
+  /// `are_possible`, which all ranks know, add() makes null ones.
+  Windows(gpu::Machine& machine, int device, bootstrap::Member* member, int team_ranks,
+          bool are_possible = true);
   ~Windows();
   Windows(const Windows&) = delete;
 
   /// Collective. Null when a rank has switched windows off (NCCL_WIN_ENABLE=0). A failure of one
   /// rank is a failure of all, which names it.
   Result<Handle> add(void* user, size_t bytes, int flags);
+  /// Registers memory that the library made for kernels of the user: such a window changes no
+  /// plan, is in no table(), and is made whatever NCCL_WIN_ENABLE says.
+  Result<Handle> add_resources(void* memory, size_t bytes);
   /// Local; no work may use the window any more. InvalidArgument: not one of these.
   Status remove(Handle handle);
   /// Null when `handle` is none of these.
@@ -94,6 +112,11 @@ class Windows {
   /// Have all ranks ever had one, and a symmetric one? The same on all of them after each add().
   bool had_any() const { return had_any_; }
   bool had_symmetric() const { return had_symmetric_; }
+
+  int team_ranks() const { return team_ranks_; }
+  /// For kernels: a list in device memory of the windows that the user registered, the same as long
+  /// as this object lives (WindowTablePage). Made by the first call.
+  Result<Handle> table();
 
   /// Device memory of records and tables.
   size_t record_bytes() const;
@@ -123,6 +146,35 @@ class Windows {
     size_t next_ = 0;
   };
 
+  /// The list of windows for kernels: pages in device memory, with a copy of their entries here.
+  class Table {
+   public:
+    Table(gpu::Machine& machine, int device)
+        : machine_(machine),
+          device_(device),
+          memory_(transport::Pool::of(machine, device, transport::Pool::Purpose::Persistent)) {}
+    /// Null until the first page is made.
+    Handle first() const { return pages_.empty() ? nullptr : pages_.front().memory.data(); }
+    Status begin();
+    Status add(const WindowTablePage::Entry& entry);
+    Status remove(Handle window);
+    size_t bytes() const { return memory_.bytes(); }
+
+   private:
+    struct Page {
+      transport::Span memory;
+      WindowTablePage content;
+    };
+    Status write(const Page& page);
+
+    gpu::Machine& machine_;
+    const int device_;
+    transport::Share memory_;
+    std::vector<Page> pages_;
+  };
+
+  /// The owner of a window that add() makes.
+  enum class Purpose : uint8_t { User, Resources };
   struct Contribution {
     WindowPart part;
     std::vector<std::shared_ptr<SharedPiece>> pieces;
@@ -130,7 +182,8 @@ class Windows {
   int rank() const { return member_ != nullptr ? member_->rank() : 0; }
   int nranks() const { return member_ != nullptr ? member_->nranks() : 1; }
   bool is_here(int peer) const { return peer == rank() || member_->same_process(peer); }
-  Contribution contribute(void* user, size_t bytes, int flags);
+  Result<Handle> add(void* user, size_t bytes, int flags, Purpose purpose);
+  Contribution contribute(void* user, size_t bytes, int flags, bool is_enabled);
   Status collect(void* user, size_t bytes, int flags, Contribution& into);
   Result<std::vector<WindowPart>> exchange(const WindowPart& mine);
   Status check(std::span<const WindowPart> parts) const;
@@ -138,11 +191,12 @@ class Windows {
   /// The first failure of any rank; else where each rank's process has its flat range.
   Result<std::vector<uint64_t>> agree(Status mine, const std::byte* base);
   Result<Handle> enter(std::shared_ptr<Window> window, const FlatLayout& layout,
-                       std::span<const uint64_t> bases);
+                       std::span<const uint64_t> bases, Purpose purpose);
 
   gpu::Machine& machine_;
   const int device_;
   bootstrap::Member* const member_;
+  const int team_ranks_;
   const bool are_possible_;
   uint64_t added_ = 0;
   bool had_any_ = false;
@@ -151,6 +205,7 @@ class Windows {
   mutable std::mutex mutex_;
   Records records_ GUARDED_BY(mutex_);
   ShiftTables shifts_ GUARDED_BY(mutex_);
+  Table table_ GUARDED_BY(mutex_);
   std::unordered_map<Handle, std::shared_ptr<const Window>> live_ GUARDED_BY(mutex_);
   std::multimap<const void*, std::shared_ptr<const Window>> by_begin_ GUARDED_BY(mutex_);
 };

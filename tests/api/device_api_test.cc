@@ -1,7 +1,10 @@
-// The host's side of the device API: teams are arithmetic, requirements are sizes, and what is not
-// there says so.
+// The host's side of the device API: teams are arithmetic, requirements are sizes, device
+// communicators are laid out as each caller's header reads them, and missing abilities are refused
+// with the reason.
 #include <nccl_device.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <cstring>
 
 #include "tests/api/cluster.h"
@@ -80,7 +83,7 @@ TEST(Properties, SayWhatTheCommunicatorCanDo) {
     EXPECT_EQ(props.nRanks, 2);
     EXPECT_EQ(props.cudaDev, rank);
     EXPECT_EQ(props.nLsaTeams, 1);
-    EXPECT_FALSE(props.deviceApiSupport);
+    EXPECT_TRUE(props.deviceApiSupport);
     EXPECT_FALSE(props.multimemSupport);
     EXPECT_EQ(props.ginType, NCCL_GIN_TYPE_NONE);
     EXPECT_EQ(props.railedGinType, NCCL_GIN_TYPE_NONE);
@@ -97,7 +100,7 @@ TEST(Properties, WriteNoMoreThanTheCallersHeaderHas) {
   Cluster cluster(1);
   for (const PropertiesCaller& caller :
        {PropertiesCaller{22902, 40, 40}, PropertiesCaller{22907, 56, 56},
-        PropertiesCaller{23007, 56, 56}, PropertiesCaller{23203, 152, 64}}) {
+        PropertiesCaller{23007, 56, 56}, PropertiesCaller{23203, 152, 144}}) {
     SCOPED_TRACE(caller.version);
     alignas(8) unsigned char bytes[160];
     std::memset(bytes, 0x5a, sizeof bytes);
@@ -155,19 +158,455 @@ TEST(Requirements, OfNetworkingFromKernelsAreRefusedWithTheReason) {
             std::string::npos);
 }
 
-TEST(DeviceCommunicators, AreRefusedWithTheReason) {
+// Offsets of fields in a caller's header. Source: device-api reference, sections 2 and 4. -1: not
+// there.
+struct DeviceCaller {
+  const char* header;
+  unsigned version;  // 0: its structs do not say
+  size_t requirements, barriers_at;
+  size_t bytes;  // of its ncclDevComm
+  int magic, rank, lsa_rank, table, resources, base, stride, lsa_barrier, abort_flag;
+};
+constexpr DeviceCaller kDeviceCallers[] = {
+    {"2.28.9", 0, 56, 24, 200, -1, 0, 12, 24, 32, 48, 64, 120, -1},
+    {"2.29.3", 22903, 72, 40, 200, -1, 0, 12, 24, 32, 48, 64, 120, -1},
+    {"2.29.7", 22907, 88, 40, 224, -1, 0, 12, 24, 32, 48, 64, 120, 216},
+    {"2.30.4", 23004, 96, 40, 240, 0, 8, 20, 32, 40, 56, 72, 128, 208},
+    {"2.30.7", 23007, 96, 40, 240, 0, 8, 20, 32, 40, 56, 72, 128, 208},
+    {"2.31.2", 23102, 120, 40, 248, 0, 8, 20, 32, 40, 48, 56, 80, 168},
+    {"2.32.3", 23203, 120, 40, 248, 0, 8, 20, 32, 40, 48, 56, 80, 168},
+};
+
+template <typename T>
+T at(const std::vector<unsigned char>& bytes, int offset) {
+  T value;
+  std::memcpy(&value, bytes.data() + offset, sizeof value);
+  return value;
+}
+
+/// Requirements as the caller's header lays them out, with lists.
+std::vector<unsigned char> requirements_of(const DeviceCaller& caller, int barriers,
+                                           ncclDevResourceRequirements_t* list) {
+  std::vector<unsigned char> bytes(caller.requirements);
+  int list_at = 0;
+  if (caller.version != 0) {
+    const uint64_t size = caller.requirements;
+    const unsigned head[] = {NCCL_API_MAGIC, caller.version};
+    std::memcpy(bytes.data(), &size, sizeof size);
+    std::memcpy(bytes.data() + 8, head, sizeof head);
+    list_at = 16;
+  }
+  std::memcpy(bytes.data() + list_at, &list, sizeof list);
+  std::memcpy(bytes.data() + caller.barriers_at, &barriers, sizeof barriers);
+  return bytes;
+}
+
+/// ncclDevCommCreate on all ranks, of the caller's structs; what lies behind them is 0x5a.
+std::vector<std::vector<unsigned char>> create_devices(
+    const Cluster& cluster, const DeviceCaller& caller, int barriers,
+    std::vector<ncclDevResourceRequirements_t>* lists = nullptr) {
+  std::vector<std::vector<unsigned char>> devices;
+  std::vector<std::vector<unsigned char>> needs;
+  for (int rank = 0; rank < cluster.nranks(); ++rank) {
+    devices.emplace_back(caller.bytes + 64, 0x5a);
+    needs.push_back(requirements_of(
+        caller, barriers, lists != nullptr ? &(*lists)[static_cast<size_t>(rank)] : nullptr));
+  }
+  EXPECT_NCCL(ncclGroupStart());
+  for (int rank = 0; rank < cluster.nranks(); ++rank) {
+    const auto i = static_cast<size_t>(rank);
+    EXPECT_NCCL(ncclDevCommCreate(
+        cluster.comm(rank), reinterpret_cast<const ncclDevCommRequirements_t*>(needs[i].data()),
+        reinterpret_cast<ncclDevComm_t*>(devices[i].data())));
+    // The caller may reuse its structs.
+    std::fill(needs[i].begin(), needs[i].end(), 0xff);
+  }
+  EXPECT_NCCL(ncclGroupEnd());
+  return devices;
+}
+
+ncclResult_t destroy_device(const Cluster& cluster, int rank,
+                            const std::vector<unsigned char>& device) {
+  const std::vector<unsigned char> copy = device;
+  return ncclDevCommDestroy(cluster.comm(rank),
+                            reinterpret_cast<const ncclDevComm_t*>(copy.data()));
+}
+
+uint32_t reciprocal(uint32_t n) { return UINT32_MAX / n + ((n & (n - 1)) == 0 ? 1 : 0); }
+
+TEST(DeviceCommunicators, AreLaidOutAsTheCallersHeaderReadsThem) {
+  constexpr int kRanks = 3;
+  constexpr int kBarriers = 5;
+  Cluster cluster(kRanks);
+  for (const DeviceCaller& caller : kDeviceCallers) {
+    SCOPED_TRACE(caller.header);
+    std::vector<uint32_t> handles(kRanks, 77);
+    std::vector<ncclDevResourceRequirements_t> lists(kRanks);
+    for (size_t i = 0; i < kRanks; ++i)
+      lists[i] = {nullptr, 1000, 512, &handles[i], 0, 0, nullptr, nullptr};
+    const auto devices = create_devices(cluster, caller, kBarriers, &lists);
+    for (int rank = 0; rank < kRanks; ++rank) {
+      SCOPED_TRACE(rank);
+      const std::vector<unsigned char>& device = devices[static_cast<size_t>(rank)];
+      for (size_t i = caller.bytes; i < device.size(); ++i) ASSERT_EQ(device[i], 0x5a) << i;
+      if (caller.magic >= 0) {
+        EXPECT_EQ(at<uint32_t>(device, caller.magic), uint32_t{NCCL_API_MAGIC});
+        EXPECT_EQ(at<uint32_t>(device, caller.magic + 4), caller.version);
+      }
+      EXPECT_EQ(at<int32_t>(device, caller.rank), rank);
+      EXPECT_EQ(at<int32_t>(device, caller.rank + 4), kRanks);
+      EXPECT_EQ(at<uint32_t>(device, caller.rank + 8), reciprocal(kRanks));
+      EXPECT_EQ(at<int32_t>(device, caller.lsa_rank), rank);
+      EXPECT_EQ(at<int32_t>(device, caller.lsa_rank + 4), kRanks);
+      EXPECT_EQ(at<uint32_t>(device, caller.lsa_rank + 8), reciprocal(kRanks));
+      EXPECT_NE(at<uint64_t>(device, caller.table), 0u);
+      EXPECT_EQ(at<int32_t>(device, caller.lsa_barrier + 4), kBarriers);
+      if (caller.abort_flag >= 0) {
+        ASSERT_NE(at<const uint32_t*>(device, caller.abort_flag), nullptr);
+        EXPECT_EQ(*at<const uint32_t*>(device, caller.abort_flag), 0u);
+      }
+      // The window's record, and its copy in the struct.
+      const auto* const record = at<const unsigned char*>(device, caller.resources);
+      ASSERT_NE(record, nullptr);
+      char* base = nullptr;
+      uint32_t stride = 0;
+      std::memcpy(&base, record + 8, sizeof base);
+      std::memcpy(&stride, record + 24, sizeof stride);
+      EXPECT_EQ(at<char*>(device, caller.base), base);
+      EXPECT_EQ(at<uint32_t>(device, caller.stride), stride);
+      // Every rank reaches every other's buffer, which is zeros and begins behind the barriers.
+      EXPECT_EQ(handles[static_cast<size_t>(rank)], handles[0]);
+      EXPECT_EQ(handles[0] * 128 % 512, 0u);
+      EXPECT_GE(handles[0] * 128,
+                at<uint32_t>(device, caller.lsa_barrier) * 128 + (3 + kRanks) * kBarriers * 4);
+      for (int peer = 0; peer < kRanks; ++peer) {
+        char* const theirs = base + (uint64_t{stride} << 32) * static_cast<uint64_t>(peer) +
+                             handles[0] * 128 + 16 * rank;
+        EXPECT_EQ(*theirs, 0);
+        *theirs = static_cast<char>(1 + rank + 10 * peer);
+      }
+    }
+    for (int rank = 0; rank < kRanks; ++rank) {
+      const std::vector<unsigned char>& device = devices[static_cast<size_t>(rank)];
+      const char* const mine =
+          at<char*>(device, caller.base) +
+          (uint64_t{at<uint32_t>(device, caller.stride)} << 32) * static_cast<uint64_t>(rank) +
+          handles[0] * 128;
+      for (int peer = 0; peer < kRanks; ++peer) EXPECT_EQ(mine[16 * peer], 1 + peer + 10 * rank);
+      EXPECT_NCCL(destroy_device(cluster, rank, device));
+      EXPECT_EQ(destroy_device(cluster, rank, device), ncclInvalidArgument);  // a second time
+    }
+  }
+}
+
+// With 2.31 strides must be 1 (clients divide by them), and endpoints say that there are none.
+TEST(DeviceCommunicators, WithoutNetworkingHaveValuesThatClientsCanDivideBy) {
+  Cluster cluster(1);
+  for (const DeviceCaller& caller : kDeviceCallers) {
+    const auto devices = create_devices(cluster, caller, 0);
+    const std::vector<unsigned char>& device = devices[0];
+    EXPECT_EQ(at<uint64_t>(device, caller.resources), 0u) << "nothing was required";
+    EXPECT_EQ(at<uint64_t>(device, caller.base), 0u);
+    if (caller.version >= 23100) {
+      EXPECT_EQ(at<int32_t>(device, 156), 1);
+      EXPECT_EQ(at<int32_t>(device, 160), 1);
+      EXPECT_EQ(at<uint32_t>(device, 200), reciprocal(1));
+      EXPECT_EQ(at<int32_t>(device, 208), 1);
+      EXPECT_EQ(at<int32_t>(device, 216), 1);
+      EXPECT_EQ(at<uint32_t>(device, 224), UINT32_MAX);
+      EXPECT_EQ(at<uint32_t>(device, 228), UINT32_MAX);
+    }
+    EXPECT_NCCL(destroy_device(cluster, 0, device));
+    EXPECT_EQ(destroy_device(cluster, 0, device), ncclInvalidArgument);
+  }
+}
+
+TEST(DeviceCommunicators, OfTheRuntimesVersionHaveThatLayout) {
+  Cluster cluster(1);
+  struct {
+    ncclCommProperties_t head = NCCL_COMM_PROPERTIES_INITIALIZER;
+    unsigned char rest[96] = {};
+  } props;
+  props.head.size = sizeof props;
+  props.head.version = 23203;
+  ASSERT_NCCL(ncclCommQueryProperties(cluster.comm(0), &props.head));
+  size_t bytes = 0;
+  std::memcpy(&bytes, reinterpret_cast<unsigned char*>(&props) + 136, sizeof bytes);
+  EXPECT_EQ(bytes, sizeof(ncclDevComm_t));
+
+  DeviceCaller caller = kDeviceCallers[6];
+  std::vector<unsigned char> needs = requirements_of(caller, 3, nullptr);
+  needs[104] = 1;  // useRuntimeVersion
+  ncclDevComm_t device = {};
+  ASSERT_NCCL(ncclDevCommCreate(
+      cluster.comm(0), reinterpret_cast<const ncclDevCommRequirements_t*>(needs.data()), &device));
+  int version = 0;
+  ASSERT_NCCL(ncclGetVersion(&version));
+  EXPECT_EQ(device.version, static_cast<uint32_t>(version));
+  EXPECT_EQ(device.lsaBarrier.nBarriers, 3);
+  EXPECT_NCCL(ncclDevCommDestroy(cluster.comm(0), &device));
+}
+
+struct TablePage {
+  struct {
+    const void* base;
+    uint64_t bytes;
+    ncclWindow_t window;
+  } entries[32];
+  const TablePage* next;
+};
+
+ncclWindow_t find_window(const TablePage* page, const void* pointer) {
+  for (; page != nullptr; page = page->next)
+    for (const auto& entry : page->entries)
+      if (entry.window != nullptr &&
+          reinterpret_cast<uintptr_t>(pointer) - reinterpret_cast<uintptr_t>(entry.base) <
+              entry.bytes)
+        return entry.window;
+  return nullptr;
+}
+
+TEST(DeviceCommunicators, ListTheWindowsOfBeforeAndOfAfter) {
+  constexpr size_t kWindows = 40;  // more than a page has
+  constexpr size_t kBytes = 4096;
+  Cluster cluster(1);
+  void* memory = nullptr;
+  ASSERT_NCCL(ncclMemAlloc(&memory, kWindows * kBytes));
+  std::vector<ncclWindow_t> windows(kWindows);
+  ncclDevComm_t device;
+  const auto base_of = [&](size_t i) { return static_cast<char*>(memory) + i * kBytes; };
+  for (size_t i = 0; i < kWindows; ++i) {
+    ASSERT_NCCL(ncclCommWindowRegister(cluster.comm(0), base_of(i), kBytes, &windows[i],
+                                       NCCL_WIN_COLL_SYMMETRIC));
+    if (i != 3) continue;
+    ncclDevCommRequirements_t reqs = NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER;
+    reqs.lsaBarrierCount = 1;
+    ASSERT_NCCL(ncclDevCommCreate(cluster.comm(0), &reqs, &device));
+  }
+  const auto* const table = static_cast<const TablePage*>(device.windowTable);
+  for (size_t i = 0; i < kWindows; ++i)
+    EXPECT_EQ(find_window(table, base_of(i) + kBytes - 1), windows[i]) << i;
+  EXPECT_EQ(find_window(table, base_of(kWindows)), nullptr);
+  for (const size_t gone : {size_t{3}, size_t{35}}) {
+    ASSERT_NCCL(ncclCommWindowDeregister(cluster.comm(0), windows[gone]));
+    EXPECT_EQ(find_window(table, base_of(gone)), nullptr);
+    windows[gone] = nullptr;
+  }
+  EXPECT_EQ(find_window(table, base_of(34)), windows[34]);
+  EXPECT_NCCL(ncclDevCommDestroy(cluster.comm(0), &device));
+  for (const ncclWindow_t window : windows)
+    EXPECT_NCCL(ncclCommWindowDeregister(cluster.comm(0), window));
+  EXPECT_NCCL(ncclMemFree(memory));
+}
+
+TEST(DeviceCommunicators, GiveTheirMemoryBackInEveryOrder) {
+  Cluster cluster(2);
+  const auto bytes_of = [&](int rank) {
+    uint64_t bytes = 0;
+    EXPECT_NCCL(ncclCommMemStats(cluster.comm(rank), ncclStatGpuMemTotal, &bytes));
+    return bytes;
+  };
+  auto first = create_devices(cluster, kDeviceCallers[4], 1);
+  for (int rank = 0; rank < 2; ++rank)
+    EXPECT_NCCL(destroy_device(cluster, rank, first[static_cast<size_t>(rank)]));
+  const uint64_t before[] = {bytes_of(0), bytes_of(1)};
+  for (const bool in_order : {true, false}) {
+    first = create_devices(cluster, kDeviceCallers[0], 1);
+    const auto second = create_devices(cluster, kDeviceCallers[5], 4);
+    EXPECT_GT(bytes_of(0), before[0]);
+    for (int rank = 0; rank < 2; ++rank) {
+      const auto i = static_cast<size_t>(rank);
+      EXPECT_NCCL(destroy_device(cluster, rank, in_order ? first[i] : second[i]));
+      EXPECT_NCCL(destroy_device(cluster, rank, in_order ? second[i] : first[i]));
+    }
+    for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(bytes_of(rank), before[rank]);
+  }
+  create_devices(cluster, kDeviceCallers[4], 1);  // the communicator's end takes it along
+}
+
+TEST(DeviceCommunicators, AreRefusedWhereRanksRequireDifferentThings) {
+  Cluster cluster(2);
+  ncclDevCommRequirements_t reqs = NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER;
+  ncclDevComm_t devices[2];
+  ASSERT_NCCL(ncclGroupStart());
+  for (int rank = 0; rank < 2; ++rank) {
+    reqs.lsaBarrierCount = 3 + rank;
+    ASSERT_NCCL(ncclDevCommCreate(cluster.comm(rank), &reqs, &devices[rank]));
+  }
+  EXPECT_EQ(ncclGroupEnd(), ncclInvalidArgument);
+  const std::string error = ncclGetLastError(nullptr);
+  EXPECT_NE(error.find("3 barriers"), std::string::npos) << error;
+  EXPECT_NE(error.find("4 barriers"), std::string::npos) << error;
+  // All ranks have failed, and all can go on.
+  for (const auto& device : create_devices(cluster, kDeviceCallers[4], 1)) (void)device;
+}
+
+TEST(DeviceCommunicators, AreRefusedWithTheRequirementThatCannotBeMet) {
+  Cluster cluster(1);
+  using Change = void (*)(ncclDevCommRequirements_t&);
+  struct Bad {
+    const char* field;
+    Change change;
+  };
+  static ncclTeamRequirements_t team = {nullptr, {1, 0, 1}, true, nullptr};
+  static ncclDevResourceRequirements_t with_signals = {nullptr, 0, 0,       nullptr,
+                                                       2,       0, nullptr, nullptr};
+  static ncclDevResourceRequirements_t circle = {&circle, 8, 8, nullptr, 0, 0, nullptr, nullptr};
+  static ncclDevResourceRequirements_t odd = {nullptr, 8, 384, nullptr, 0, 0, nullptr, nullptr};
+  for (const Bad& bad : {
+           Bad{"barrierCount", [](auto& r) { r.barrierCount = 1; }},
+           Bad{"railGinBarrierCount", [](auto& r) { r.railGinBarrierCount = 1; }},
+           Bad{"worldGinBarrierCount", [](auto& r) { r.worldGinBarrierCount = 1; }},
+           Bad{"ginSignalCount", [](auto& r) { r.ginSignalCount = 1; }},
+           Bad{"ginCounterCount", [](auto& r) { r.ginCounterCount = 1; }},
+           Bad{"ginForceEnable", [](auto& r) { r.ginForceEnable = true; }},
+           Bad{"ginConnectionType",
+               [](auto& r) { r.ginConnectionType = NCCL_GIN_CONNECTION_FULL; }},
+           Bad{"lsaMultimem", [](auto& r) { r.lsaMultimem = true; }},
+           Bad{"multimem of a team", [](auto& r) { r.teamRequirementsList = &team; }},
+           Bad{"ginSignalCount of a list",
+               [](auto& r) { r.resourceRequirementsList = &with_signals; }},
+           Bad{"circle", [](auto& r) { r.resourceRequirementsList = &circle; }},
+           Bad{"powers of two", [](auto& r) { r.resourceRequirementsList = &odd; }},
+           Bad{"lsaBarrierCount", [](auto& r) { r.lsaBarrierCount = -1; }},
+       }) {
+    ncclDevCommRequirements_t reqs = NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER;
+    bad.change(reqs);
+    ncclDevComm_t device;
+    EXPECT_EQ(ncclDevCommCreate(cluster.comm(0), &reqs, &device), ncclInvalidArgument) << bad.field;
+    EXPECT_NE(std::string(ncclGetLastError(nullptr)).find(bad.field), std::string::npos)
+        << ncclGetLastError(nullptr);
+  }
+  // More barriers than there is memory for.
+  ncclDevCommRequirements_t reqs = NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER;
+  reqs.lsaBarrierCount = INT32_MAX;
+  ncclDevComm_t device;
+  EXPECT_NE(ncclDevCommCreate(cluster.comm(0), &reqs, &device), ncclSuccess);
+  EXPECT_NE(std::string(ncclGetLastError(nullptr)).find("2147483647 barriers"), std::string::npos)
+      << ncclGetLastError(nullptr);
+}
+
+// 2.28 and 2.29.2 have no kind of barrier but the load-store team's: theirs of all ranks is it.
+TEST(DeviceCommunicators, OfOlderCallersTakeBarriersOfAllRanksAsTheTeams) {
+  Cluster cluster(1);
+  for (const DeviceCaller& caller : {kDeviceCallers[0], kDeviceCallers[1]}) {
+    std::vector<unsigned char> needs = requirements_of(caller, 2, nullptr);
+    const int all = 6, rail = 6;
+    std::memcpy(needs.data() + caller.barriers_at - 4, &all, sizeof all);
+    std::memcpy(needs.data() + caller.barriers_at + 4, &rail, sizeof rail);
+    std::vector<unsigned char> device(caller.bytes);
+    ASSERT_NCCL(ncclDevCommCreate(cluster.comm(0),
+                                  reinterpret_cast<const ncclDevCommRequirements_t*>(needs.data()),
+                                  reinterpret_cast<ncclDevComm_t*>(device.data())));
+    EXPECT_EQ(at<int32_t>(device, caller.lsa_barrier + 4), all);
+    EXPECT_NCCL(destroy_device(cluster, 0, device));
+    const int signals = 1;
+    std::memcpy(needs.data() + caller.barriers_at + 24, &signals, sizeof signals);
+    EXPECT_EQ(ncclDevCommCreate(cluster.comm(0),
+                                reinterpret_cast<const ncclDevCommRequirements_t*>(needs.data()),
+                                reinterpret_cast<ncclDevComm_t*>(device.data())),
+              ncclInvalidUsage);
+  }
+}
+
+TEST(DeviceCommunicators, RefuseArgumentsThatAreNone) {
   Cluster cluster(1);
   ncclDevCommRequirements_t reqs = NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER;
-  ncclDevComm_t device;
-  EXPECT_EQ(ncclDevCommCreate(cluster.comm(0), &reqs, &device), ncclInvalidUsage);
-  EXPECT_NE(std::string(ncclGetLastError(nullptr)).find("deviceApiSupport"), std::string::npos);
+  ncclDevComm_t device = {};
   EXPECT_EQ(ncclDevCommCreate(nullptr, &reqs, &device), ncclInvalidArgument);
   EXPECT_EQ(ncclDevCommCreate(cluster.comm(0), nullptr, &device), ncclInvalidArgument);
   EXPECT_EQ(ncclDevCommCreate(cluster.comm(0), &reqs, nullptr), ncclInvalidArgument);
   reqs.magic = 0;
   EXPECT_EQ(ncclDevCommCreate(cluster.comm(0), &reqs, &device), ncclInvalidUsage);
+  reqs.magic = NCCL_API_MAGIC;
+  reqs.version = 23300;  // a header of tomorrow
+  EXPECT_EQ(ncclDevCommCreate(cluster.comm(0), &reqs, &device), ncclInvalidUsage);
+  EXPECT_NE(std::string(ncclGetLastError(nullptr)).find("23300"), std::string::npos);
   EXPECT_EQ(ncclDevCommDestroy(cluster.comm(0), nullptr), ncclInvalidArgument);
   EXPECT_EQ(ncclDevCommDestroy(cluster.comm(0), &device), ncclInvalidArgument);
+  EXPECT_EQ(ncclDevCommDestroy(nullptr, &device), ncclInvalidArgument);
+}
+
+// NCCL_LSA_TEAM_SIZE is read once a process: api_test_teams sets it to 2.
+class LoadStoreTeams : public testing::Test {
+  void SetUp() override {
+    const char* const size = std::getenv("NCCL_LSA_TEAM_SIZE");
+    if (size == nullptr || std::string(size) != "2")
+      GTEST_SKIP() << "runs with NCCL_LSA_TEAM_SIZE=2";
+  }
+};
+
+TEST_F(LoadStoreTeams, AreOfTheSizeThatWasAskedFor) {
+  Cluster cluster(4);
+  for (int rank = 0; rank < 4; ++rank) {
+    EXPECT_TRUE(ncclTeamLsa(cluster.comm(rank)) == (ncclTeam_t{2, rank % 2, 1}));
+    EXPECT_TRUE(ncclTeamRail(cluster.comm(rank)) == (ncclTeam_t{2, rank / 2, 2}));
+    ncclCommProperties_t props = NCCL_COMM_PROPERTIES_INITIALIZER;
+    ASSERT_NCCL(ncclCommQueryProperties(cluster.comm(rank), &props));
+    EXPECT_EQ(props.nLsaTeams, 2);
+    EXPECT_TRUE(props.deviceApiSupport);
+    props.version = 22907;
+    ASSERT_NCCL(ncclCommQueryProperties(cluster.comm(rank), &props));
+    EXPECT_FALSE(props.deviceApiSupport) << "2.29 takes it for all ranks";
+  }
+  Cluster odd(3);
+  EXPECT_TRUE(ncclTeamLsa(odd.comm(1)) == (ncclTeam_t{1, 0, 1})) << "2 and 3 have no divisor";
+}
+
+TEST_F(LoadStoreTeams, SeeTheirOwnCopiesOfAWindowAndNullBeyond) {
+  constexpr int kRanks = 4;
+  constexpr size_t kBytes = 4096;
+  Cluster cluster(kRanks);
+  std::vector<int*> memories(kRanks);
+  std::vector<ncclWindow_t> windows(kRanks);
+  ASSERT_NCCL(ncclGroupStart());
+  for (size_t i = 0; i < kRanks; ++i) {
+    ASSERT_CUDA(cudaSetDevice(static_cast<int>(i)));
+    ASSERT_NCCL(ncclMemAlloc(reinterpret_cast<void**>(&memories[i]), kBytes));
+    *memories[i] = static_cast<int>(100 + i);
+    ASSERT_NCCL(ncclCommWindowRegister(cluster.comm(static_cast<int>(i)), memories[i], kBytes,
+                                       &windows[i], NCCL_WIN_COLL_SYMMETRIC));
+  }
+  ASSERT_NCCL(ncclGroupEnd());
+  const auto devices = create_devices(cluster, kDeviceCallers[4], 1);
+  for (int rank = 0; rank < kRanks; ++rank) {
+    const auto i = static_cast<size_t>(rank);
+    void* pointer = nullptr;
+    for (int peer = 0; peer < kRanks; ++peer) {
+      ASSERT_NCCL(ncclGetPeerDevicePointer(windows[i], 0, peer, &pointer));
+      if (peer / 2 != rank / 2) {
+        EXPECT_EQ(pointer, nullptr);
+      } else {
+        ASSERT_NE(pointer, nullptr);
+        EXPECT_EQ(*static_cast<int*>(pointer), 100 + peer);
+      }
+    }
+    EXPECT_EQ(ncclGetPeerDevicePointer(windows[i], 0, kRanks, &pointer), ncclInvalidArgument);
+    for (int member = 0; member < 2; ++member) {
+      ASSERT_NCCL(ncclGetLsaDevicePointer(windows[i], 0, member, &pointer));
+      EXPECT_EQ(*static_cast<int*>(pointer), 100 + rank / 2 * 2 + member);
+      // As kernels compute it.
+      char* base = nullptr;
+      uint32_t stride = 0;
+      int32_t lsa_rank = -1, world_rank = -1;
+      const auto* const record = reinterpret_cast<const unsigned char*>(windows[i]);
+      std::memcpy(&base, record + 8, sizeof base);
+      std::memcpy(&lsa_rank, record + 16, sizeof lsa_rank);
+      std::memcpy(&world_rank, record + 20, sizeof world_rank);
+      std::memcpy(&stride, record + 24, sizeof stride);
+      EXPECT_EQ(lsa_rank, rank % 2);
+      EXPECT_EQ(world_rank, rank);
+      EXPECT_EQ(base + (uint64_t{stride} << 32) * static_cast<uint64_t>(member), pointer);
+    }
+    EXPECT_EQ(ncclGetLsaDevicePointer(windows[i], 0, 2, &pointer), ncclInvalidArgument);
+    EXPECT_EQ(at<int32_t>(devices[i], 20), rank % 2);
+    EXPECT_EQ(at<int32_t>(devices[i], 24), 2);
+  }
+  for (size_t i = 0; i < kRanks; ++i) {
+    EXPECT_NCCL(destroy_device(cluster, static_cast<int>(i), devices[i]));
+    EXPECT_NCCL(ncclCommWindowDeregister(cluster.comm(static_cast<int>(i)), windows[i]));
+    EXPECT_NCCL(ncclMemFree(memories[i]));
+  }
 }
 
 TEST(Requirements, HaveTheSizesThatKernelsExpect) {

@@ -1,0 +1,38 @@
+// The struct ncclDevComm as headers of NCCL 2.28 to 2.32 lay it out: a kernel has the layout of the
+// header that it was compiled with. Pure functions. Source: device-api reference, section 2.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace niccolite::api {
+
+/// What a device communicator without networking and without multicast consists of.
+struct DeviceContents {
+  unsigned version = 0;  // of the caller's header
+  int rank = 0;
+  int nranks = 1;
+  int lsa_rank = 0;
+  int lsa_ranks = 1;
+  const void* window_table = nullptr;     // device memory
+  const void* resource_window = nullptr;  // null: no resources
+  const void* resource_base = nullptr;    // of the team's first rank
+  uint32_t resource_stride_4g = 0;
+  uint32_t lsa_barrier_handle = 0;
+  int lsa_barriers = 0;
+  const uint32_t* abort_flag = nullptr;
+};
+
+/// NCCL's first header whose structs say their version; layouts of callers before are
+/// `kUnversioned`.
+inline constexpr unsigned kUnversioned = 0;
+
+/// The bytes of the struct in a header of `version`, or kUnversioned.
+size_t device_layout_bytes(unsigned version);
+/// Writes exactly so many bytes.
+void write_device_layout(const DeviceContents& contents, std::byte* answer);
+/// The resource window in a struct of any of the layouts.
+const void* resource_window_of(const std::byte* device);
+
+}  // namespace niccolite::api

@@ -1,0 +1,192 @@
+#include "api/device_requirements.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "api/device_layouts.h"
+#pragma GCC visibility push(default)
+#include "nccl_device.h"
+#pragma GCC visibility pop
+
+namespace niccolite::api {
+namespace {
+
+constexpr const char* kFunction = "ncclDevCommCreate";
+constexpr size_t kMostEntries = 4096;  // of a list; a longer one is a circle
+
+/// The requirements of headers of 2.28, which do not say their version.
+struct Unversioned {
+  const ncclDevResourceRequirements_t* resources;
+  const ncclTeamRequirements_t* teams;
+  bool lsaMultimem;
+  int barrierCount;
+  int lsaBarrierCount;
+  int railGinBarrierCount;
+  int lsaLLA2ABlockCount, lsaLLA2ASlotCount;
+  bool ginForceEnable;
+  int ginContextCount;
+  int ginSignalCount;
+  int ginCounterCount;
+};
+static_assert(sizeof(Unversioned) == 56 && offsetof(Unversioned, lsaMultimem) == 16 &&
+              offsetof(Unversioned, lsaBarrierCount) == 24 &&
+              offsetof(Unversioned, ginForceEnable) == 40 &&
+              offsetof(Unversioned, ginCounterCount) == 52);
+static_assert(sizeof(ncclDevCommRequirements_t) == 96 &&
+              offsetof(ncclDevCommRequirements_t, lsaBarrierCount) == 40 &&
+              offsetof(ncclDevCommRequirements_t, ginConnectionType) == 72 &&
+              offsetof(ncclDevCommRequirements_t, worldGinBarrierCount) == 88);
+
+/// Fields that 2.31 has behind those of this library's header.
+struct Newer {
+  int ginCustomStride;
+  int ginType;
+  bool useRuntimeVersion;
+  int cftCaps;
+  int cftBarrierCount;
+};
+constexpr size_t kNewerAt = 96;
+static_assert(kNewerAt + offsetof(Newer, useRuntimeVersion) == 104 &&
+              kNewerAt + offsetof(Newer, cftCaps) == 108 &&
+              kNewerAt + offsetof(Newer, cftBarrierCount) == 112);
+
+/// Could these 8 bytes be a pointer to a list, as a struct without version begins with two?
+bool may_be_list(uint64_t value) {
+  constexpr uint64_t kFirstPage = 4096;
+  constexpr uint64_t kUserAddresses = uint64_t{1} << 47;
+  return value == 0 ||
+         (value >= kFirstPage && value < kUserAddresses && value % alignof(void*) == 0);
+}
+
+bool is_unversioned(const ncclDevCommRequirements_t* reqs) {
+  uint64_t head[2];
+  std::memcpy(head, reqs, sizeof head);
+  return may_be_list(head[0]) && may_be_list(head[1]);
+}
+
+/// Only requirements of one header are named: all others of a struct are read by the same rule.
+Status cannot(const char* field, int64_t value, const char* what_there_is) {
+  return Status::invalid_argument("{} : reqs argument requires {} = {}: {}", kFunction, field,
+                                  value, what_there_is);
+}
+
+constexpr const char* kNoNetworking =
+    "kernels have no networking here (ncclCommQueryProperties says ginType NONE): they have "
+    "lsaBarrierCount and buffers of the load-store team";
+constexpr const char* kNoMulticast =
+    "there are no multicast addresses (ncclCommQueryProperties says multimemSupport false): use "
+    "the addresses of the peers";
+
+struct Count {
+  const char* field;
+  int value;
+};
+
+Status read_lists(const ncclDevResourceRequirements_t* resources,
+                  const ncclTeamRequirements_t* teams, registry::DeviceNeeds& needs) {
+  for (; teams != nullptr; teams = teams->next)
+    if (teams->multimem) return cannot("multimem of a team", 1, kNoMulticast);
+  for (; resources != nullptr; resources = resources->next) {
+    if (resources->ginSignalCount != 0)
+      return cannot("ginSignalCount of a list's entry", resources->ginSignalCount, kNoNetworking);
+    if (resources->ginCounterCount != 0)
+      return cannot("ginCounterCount of a list's entry", resources->ginCounterCount, kNoNetworking);
+    if (needs.buffers.size() == kMostEntries)
+      return Status::invalid_argument(
+          "{} : reqs argument: resourceRequirementsList has more than {} entries, or is a circle",
+          kFunction, kMostEntries);
+    needs.buffers.push_back({.bytes = resources->bufferSize,
+                             .align = resources->bufferAlign,
+                             .handle = resources->outBufferHandle});
+  }
+  return {};
+}
+
+/// As NCCL treats callers of 2.29.2 and 2.29.3, and this library those of 2.28 too: a barrier of
+/// all ranks is one of the load-store team.
+Status read_older(const ncclDevCommRequirements_t& reqs, registry::DeviceNeeds& needs) {
+  if (reqs.ginForceEnable || reqs.ginSignalCount != 0 || reqs.ginCounterCount != 0)
+    return Status::invalid_usage(
+        "{} : reqs argument requires networking for kernels (ginForceEnable, ginSignalCount or "
+        "ginCounterCount), and {}",
+        kFunction, kNoNetworking);
+  needs.lsa_barriers = std::max(reqs.lsaBarrierCount, reqs.barrierCount);
+  return {};
+}
+
+Status read_current(const ncclDevCommRequirements_t& reqs, registry::DeviceNeeds& needs) {
+  for (const Count& count : {Count{"barrierCount", reqs.barrierCount},
+                             Count{"railGinBarrierCount", reqs.railGinBarrierCount},
+                             Count{"worldGinBarrierCount", reqs.worldGinBarrierCount},
+                             Count{"ginSignalCount", reqs.ginSignalCount},
+                             Count{"ginCounterCount", reqs.ginCounterCount},
+                             Count{"ginForceEnable", reqs.ginForceEnable ? 1 : 0},
+                             Count{"ginConnectionType", static_cast<int>(reqs.ginConnectionType)}})
+    if (count.value != 0) return cannot(count.field, count.value, kNoNetworking);
+  needs.lsa_barriers = reqs.lsaBarrierCount;
+  return {};
+}
+
+Status read_newer(const ncclDevCommRequirements_t* reqs, DeviceRequirements& into) {
+  constexpr unsigned kFirstWithNewer = 23100;
+  if (into.version < kFirstWithNewer || reqs->size < kNewerAt + sizeof(Newer)) return {};
+  Newer newer;
+  std::memcpy(&newer, reinterpret_cast<const std::byte*>(reqs) + kNewerAt, sizeof newer);
+  if (newer.cftCaps != 0)
+    return cannot("cftCaps", newer.cftCaps, "there is no Compute Fabric Transport");
+  if (newer.ginType != 0) return cannot("ginType", newer.ginType, kNoNetworking);
+  // The caller compiles its kernels with the header of ncclGetVersion().
+  if (newer.useRuntimeVersion) into.version = NCCL_VERSION_CODE;
+  return {};
+}
+
+}  // namespace
+
+Status check_version(const char* function, unsigned magic, unsigned version) {
+  if (magic != NCCL_API_MAGIC)
+    return Status::invalid_usage(
+        "{} : the struct was not initialized with its NCCL_..._INITIALIZER, or by a header before "
+        "2.29",
+        function);
+  const bool is_known = (version >= 22902 && version <= 22903) ||
+                        (version >= 22905 && version <= 22907) ||
+                        (version >= 23000 && version < 23300);
+  if (!is_known)
+    return Status::invalid_usage(
+        "{} : the caller's header is of version {}: the layouts of 2.29.2 to 2.32 are known",
+        function, version);
+  return {};
+}
+
+Result<DeviceRequirements> read_requirements(const ncclDevCommRequirements_t* reqs) {
+  DeviceRequirements read;
+  ncclDevCommRequirements_t own = NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER;
+  if (reqs->magic != NCCL_API_MAGIC && is_unversioned(reqs)) {
+    Unversioned older;
+    std::memcpy(&older, reqs, sizeof older);
+    read.version = kUnversioned;
+    own.lsaMultimem = older.lsaMultimem;
+    own.barrierCount = older.barrierCount;
+    own.lsaBarrierCount = older.lsaBarrierCount;
+    own.ginForceEnable = older.ginForceEnable;
+    own.ginSignalCount = older.ginSignalCount;
+    own.ginCounterCount = older.ginCounterCount;
+    own.resourceRequirementsList = const_cast<ncclDevResourceRequirements_t*>(older.resources);
+    own.teamRequirementsList = const_cast<ncclTeamRequirements_t*>(older.teams);
+  } else {
+    TRY(check_version(kFunction, reqs->magic, reqs->version));
+    read.version = reqs->version;
+    std::memcpy(static_cast<void*>(&own), reqs, std::min(reqs->size, sizeof own));
+  }
+  if (own.lsaBarrierCount < 0 || own.barrierCount < 0)
+    return cannot(own.lsaBarrierCount < 0 ? "lsaBarrierCount" : "barrierCount",
+                  std::min(own.lsaBarrierCount, own.barrierCount), "a count is not negative");
+  if (own.lsaMultimem) return cannot("lsaMultimem", 1, kNoMulticast);
+  constexpr unsigned kFirstOfCurrent = 22905;
+  TRY(read.version < kFirstOfCurrent ? read_older(own, read.needs) : read_current(own, read.needs));
+  TRY(read_newer(reqs, read));
+  TRY(read_lists(own.resourceRequirementsList, own.teamRequirementsList, read.needs));
+  return read;
+}
+
+}  // namespace niccolite::api

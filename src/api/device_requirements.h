@@ -1,0 +1,26 @@
+// The struct ncclDevCommRequirements of callers with headers of 2.28 to 2.32, as the library's own
+// terms. Pure functions. Source: device-api reference, section 4.
+#pragma once
+
+#include "base/status.h"
+#include "registry/device_comms.h"
+
+typedef struct ncclDevCommRequirements ncclDevCommRequirements_t;
+
+namespace niccolite::api {
+
+/// A caller's requirements. They are read in the call, since the caller may change them afterwards;
+/// `needs` still points to the handles that the caller waits for.
+struct DeviceRequirements {
+  unsigned version = 0;  // whose layout the caller expects
+  registry::DeviceNeeds needs;
+};
+
+/// InvalidUsage: not initialized, or by a header that is not known. InvalidArgument: the
+/// requirement that this library cannot meet.
+Result<DeviceRequirements> read_requirements(const ncclDevCommRequirements_t* reqs);
+
+/// Is `version` that of a header whose structs are known? Else InvalidUsage.
+Status check_version(const char* function, unsigned magic, unsigned version);
+
+}  // namespace niccolite::api
