@@ -1,5 +1,6 @@
 # cmake --install: the tree that programs are compiled against.
-#   include/nccl.h          the API; include/nccl_device.h, what kernels that communicate need of the host
+#   include/nccl.h          the API; include/nccl_device.h, what kernels that communicate need of the host;
+#                           include/niccolite.h, what is Niccolite's own
 #   include/vcuda/          CUDA headers for machines without the toolkit: pkg-config vcuda, Niccolite::vcuda
 #   lib/libnccl.so.2        and its links
 #   lib/vcuda/              libcudart.so.13, libcuda.so.1 and libnvidia-ml.so.1 of the virtual GPUs; a folder of its own, so that they never shadow CUDA's
@@ -14,7 +15,7 @@ set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/Niccolite)
 file(RELATIVE_PATH bin_to_lib /${CMAKE_INSTALL_BINDIR} /${CMAKE_INSTALL_LIBDIR})
 file(RELATIVE_PATH pkgconfig_to_prefix /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 
-install(FILES include/nccl.h include/nccl_device.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(FILES include/nccl.h include/nccl_device.h include/niccolite.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(DIRECTORY vcuda/include/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/vcuda FILES_MATCHING PATTERN "*.h")
 install(TARGETS niccolite EXPORT NiccoliteTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(TARGETS vcuda EXPORT NiccoliteTargets LIBRARY DESTINATION ${vcuda_libdir})

@@ -5,10 +5,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <system_error>
 #include <utility>
 
 #include "base/files.h"
@@ -43,6 +45,25 @@ Result<Temporary> make_temporary(const std::string& path) {
 }
 
 }  // namespace
+
+Result<std::string> read_text(const std::string& path) {
+  constexpr size_t kMost = size_t{1} << 30;
+  std::FILE* const file = path == kStandardOutput ? stdin : std::fopen(path.c_str(), "rbe");
+  const auto failed = [&](int error) {
+    return Status::invalid_argument("cannot read {}: {}", path,
+                                    std::generic_category().message(error));
+  };
+  if (file == nullptr) return failed(errno);
+  std::string text;
+  std::array<char, 65536> piece;
+  size_t bytes = 0;
+  while ((bytes = std::fread(piece.data(), 1, piece.size(), file)) > 0 && text.size() <= kMost)
+    text.append(piece.data(), bytes);
+  const int error = std::ferror(file) != 0 ? errno : text.size() > kMost ? EFBIG : 0;
+  if (file != stdin) std::fclose(file);
+  if (error != 0) return failed(error);
+  return text;
+}
 
 Status write_text(const std::string& path, const std::string& text) {
   if (path == kStandardOutput) {

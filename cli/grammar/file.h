@@ -1,4 +1,4 @@
-// Files that subcommands write. "-" is standard output everywhere.
+// Files that subcommands read and write. "-" is standard output (or input) everywhere.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -9,6 +9,10 @@
 namespace niccolite::grammar {
 
 inline constexpr const char* kStandardOutput = "-";
+
+/// The content of the file at `path`, or of standard input. InvalidArgument names the file: it
+/// cannot be read, or has more than 1 GiB.
+Result<std::string> read_text(const std::string& path);
 
 /// Replaces the file at `path`, or the file that a link there leads to, by `text`, in one step:
 /// readers find the old file or the new one. A device or a pipe gets the text.

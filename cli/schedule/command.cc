@@ -22,9 +22,11 @@
 #include "lowering/check.h"
 #include "lowering/draw.h"
 #include "schedule/check.h"
+#include "schedule/check_form.h"
 #include "schedule/draw.h"
 #include "schedule/draw_style.h"
 #include "schedule/draw_svg.h"
+#include "schedule/file.h"
 #include "schedule/load.h"
 #include "schedule/timeline.h"
 
@@ -52,8 +54,10 @@ Examples:
   niccolite schedule all_reduce --algorithm hierarchical --machines 2x4 --check
   niccolite schedule all_reduce --algorithm two_shot_workers --lowered   how the bytes go where buffers are reached
   niccolite schedule point_to_point --ranks 3 --messages 0:1,1:2,2:2
+  niccolite schedule all_reduce -a ring -n 8 -o ring8.json     as a file, which --import and NICCOLITE_ALGORITHMS read
+  niccolite schedule --import ring8.json                       what it is, its proof, and the FIFOs that it needs
 
-Exit status: 0 fine; 1 the schedule is wrong; 2 wrong usage; 3 the picture cannot be written.)";
+Exit status: 0 fine; 1 the schedule is wrong; 2 wrong usage, or a file that cannot be read; 3 a file cannot be written.)";
 
 int fail(const Status& status, int exit_code) {
   fmt::print(stderr, "niccolite schedule: {}\n", status.message());
@@ -107,6 +111,25 @@ Result<std::vector<algorithms::Envelope>> parse_messages(const std::string& text
     if (comma == end) return messages;
     next = comma + 1;
   }
+}
+
+/// Refuses options that say what a file says.
+Status check_import(const Options& options) {
+  const bool says_more = !options.collective.empty() || !options.algorithm.empty() ||
+                         !options.messages.empty() || options.root != 0;
+  if (says_more)
+    return Status::invalid_argument(
+        "--import: the file says collective, algorithm, root and messages; leave them out");
+  return {};
+}
+
+Result<schedule::File> import_file(const Options& options) {
+  TRY(check_import(options));
+  const std::string text = TRY(grammar::read_text(options.import_path));
+  Result<schedule::File> file = schedule::read_file(text);
+  if (!file.is_ok())
+    return Status::invalid_argument("{}: {}", options.import_path, file.status().message());
+  return file;
 }
 
 Result<Schedule> build(const Options& options) {
@@ -171,55 +194,6 @@ Status write_svg(const Schedule& schedule, const std::string& path) {
   return grammar::write_text(path, picture);
 }
 
-/// A block of a buffer, or null.
-nlohmann::json to_json(const std::optional<schedule::BlockReference>& block) {
-  if (!block) return nullptr;
-  return {{"buffer", name_of(block->buffer)}, {"block", block->block}};
-}
-
-nlohmann::json to_json(const Schedule& schedule, const schedule::Timeline& events,
-                       const std::vector<int>& machines) {
-  nlohmann::json instructions = nlohmann::json::array();
-  const auto peers = [&](const std::vector<int>& connections, int schedule::Connection::*end) {
-    std::vector<int> ranks;
-    for (const int each : connections)
-      ranks.push_back(schedule.connections[static_cast<size_t>(each)].*end);
-    return ranks;
-  };
-  for (const schedule::Event& event : events.events) {
-    const auto& [rank, channel, worker, number] = event.position;
-    const auto index = [](int value) { return static_cast<size_t>(value); };
-    const schedule::Instruction& instruction = schedule.ranks[index(rank)][index(channel)]
-                                                   .workers[index(worker)]
-                                                   .instructions[index(number)];
-    instructions.push_back(
-        {{"rank", rank},
-         {"channel", channel},
-         {"worker", worker},
-         {"step", event.step},
-         {"receive_from", peers(instruction.receive_from, &schedule::Connection::sender)},
-         {"source", to_json(instruction.source)},
-         {"reduce", instruction.reduce},
-         {"finish", instruction.finish},
-         {"target", to_json(instruction.target)},
-         {"send_to", peers(instruction.send_to, &schedule::Connection::receiver)}});
-  }
-  nlohmann::json result{{"format", "niccolite-schedule-1"},
-                        {"collective", name_of(schedule.collective)},
-                        {"algorithm", schedule.algorithm},
-                        {"ranks", schedule.nranks},
-                        {"root", has_root(schedule.collective) ? schedule.root : -1},
-                        {"blocks", schedule.nblocks},
-                        {"machines", machines},
-                        {"steps", events.steps},
-                        {"network_latencies", events.latencies},
-                        {"instructions", std::move(instructions)}};
-  if (machines.empty()) return result;
-  const schedule::Load load = load_of(schedule, machines);
-  result["load"] = {{"wire", load.wire}, {"rail", load.rail}, {"link", load.link}};
-  return result;
-}
-
 /// --check: exit status 1 and the reason if the schedule is wrong.
 int prove(const Schedule& schedule, const Options& options, const std::vector<int>& machines,
           bool is_silent) {
@@ -243,6 +217,19 @@ int prove(const Schedule& schedule, const Options& options, const std::vector<in
   return kExitFine;
 }
 
+/// The proof of a file's schedule, with the fewest slots that suffice.
+int judge_import(const Schedule& schedule, const Options& options, bool is_silent) {
+  Result<int> depth = schedule::least_depth(schedule);
+  if (!depth.is_ok())
+    return fail(std::move(depth).status().with_context("{}", options.import_path), kExitWrong);
+  if (!is_silent)
+    fmt::print(
+        "proved right for any data and timing, in place too where that exists, with FIFOs of "
+        "{} slot{} or more\n",
+        depth.value(), depth.value() == 1 ? "" : "s");
+  return kExitFine;
+}
+
 }  // namespace
 
 void add_options(CLI::App& app, Options& options) {
@@ -262,8 +249,12 @@ void add_options(CLI::App& app, Options& options) {
                  "Slots of each FIFO: --check assumes no more, and pat uses as many")
       ->type_name(kNumber)
       ->capture_default_str();
-  add(app, kSvgFile, options.svg_path, "-o", " instead of printing");
-  add_flag(app, kJsonFlag, options.wants_json, " instead of text");
+  add(app, kSvgFile, options.svg_path, "", " instead of printing");
+  add(app, kOutputFile, options.output_path, "-o", ": the schedule (docs/schedule-file.md)");
+  app.add_option("-i,--import", options.import_path,
+                 "Read the schedule from this file, and prove it with the fewest FIFO slots")
+      ->type_name(kFile);
+  add_flag(app, kJsonFlag, options.wants_json, " instead of text: the file that -o writes");
   app.add_flag("-c,--check", options.wants_proof,
                "Prove that results are right and nothing deadlocks or races");
   app.add_flag(
@@ -274,16 +265,30 @@ void add_options(CLI::App& app, Options& options) {
 
 int run(const Options& options) {
   if (options.wants_list) return list(options.wants_json);
-  if (options.collective.empty())
+  const bool is_import = !options.import_path.empty();
+  if (options.collective.empty() && !is_import)
     return fail(Status::invalid_argument("which collective? See niccolite schedule --help"),
                 kExitUsage);
   if (options.wants_json && options.wants_lowered)
     return fail(
         Status::invalid_argument("--json has no form of --lowered steps; print them as text"),
         kExitUsage);
-  const Result<Schedule> built = build(options);
-  if (!built.is_ok()) return fail(built.status(), kExitUsage);
-  const Schedule& schedule = built.value();
+  schedule::File file;
+  if (is_import) {
+    Result<schedule::File> read = import_file(options);
+    if (!read.is_ok()) return fail(read.status(), kExitUsage);
+    file = std::move(read).take();
+  } else {
+    Result<Schedule> built = build(options);
+    if (!built.is_ok()) return fail(built.status(), kExitUsage);
+    file.schedule = std::move(built).take();
+  }
+  const Schedule& schedule = file.schedule;
+  if (is_import) {
+    Result<std::vector<schedule::Ends>> form = schedule::check_form(schedule);
+    if (!form.is_ok())
+      return fail(std::move(form).status().with_context("{}", options.import_path), kExitWrong);
+  }
 
   std::vector<int> machines;
   if (!options.machines.empty())
@@ -296,20 +301,26 @@ int run(const Options& options) {
   if (!options.svg_path.empty()) {
     if (const Status status = write_svg(schedule, options.svg_path); !status.is_ok())
       return fail(status, kExitFailed);
-  } else if (!options.wants_json && !options.wants_lowered) {
+  } else if (!options.wants_json && !options.wants_lowered && options.output_path.empty()) {
     fmt::print("{}\n", draw_text(schedule));
   }
   const Result<schedule::Timeline> events = timeline(schedule);
   if (!events.is_ok()) return fail(events.status(), kExitWrong);
   // Standard output has one document.
-  const bool is_silent = options.wants_json || options.svg_path == grammar::kStandardOutput;
-  if (options.wants_json) fmt::print("{}\n", to_json(schedule, events.value(), machines).dump(1));
+  const bool is_silent = options.wants_json || options.svg_path == grammar::kStandardOutput ||
+                         options.output_path == grammar::kStandardOutput;
+  if (options.wants_json) fmt::print("{}", to_file(schedule, file.use));
   if (!is_silent) {
     fmt::print("{} {}: {}; {}\n", name_of(schedule.collective), schedule.algorithm,
                describe_cost(schedule, events.value()), describe_instructions(schedule));
     if (!machines.empty()) print_traffic(schedule, machines);
   }
-  return options.wants_proof ? prove(schedule, options, machines, is_silent) : kExitFine;
+  const int exit_code = is_import             ? judge_import(schedule, options, is_silent)
+                        : options.wants_proof ? prove(schedule, options, machines, is_silent)
+                                              : kExitFine;
+  if (exit_code != kExitFine || options.output_path.empty()) return exit_code;
+  const Status written = grammar::write_text(options.output_path, to_file(schedule, file.use));
+  return written.is_ok() ? kExitFine : fail(written, kExitFailed);
 }
 
 }  // namespace niccolite::schedule_command

@@ -1,12 +1,15 @@
 #include "algorithms/registry.h"
 
 #include <algorithm>
+#include <set>
+#include <vector>
 
 #include "algorithms/all_gather.h"
 #include "algorithms/all_reduce.h"
 #include "algorithms/all_to_all.h"
 #include "algorithms/broadcast.h"
 #include "algorithms/gather.h"
+#include "algorithms/loaded.h"
 #include "algorithms/reduce.h"
 #include "algorithms/reduce_scatter.h"
 #include "algorithms/scatter.h"
@@ -134,35 +137,105 @@ constexpr Algorithm kAlgorithms[] = {
 };
 // clang-format on
 
-/// Where of() begins and ends.
-constexpr std::pair<size_t, size_t> range_of(schedule::Collective collective) {
+/// The places of the first algorithm of `collective`, and of the one behind its last.
+constexpr std::pair<size_t, size_t> range_of(std::span<const Algorithm> algorithms,
+                                             schedule::Collective collective) {
   size_t first = 0;
-  while (kAlgorithms[first].collective != collective) ++first;
+  while (algorithms[first].collective != collective) ++first;
   size_t last = first;
-  while (last < std::size(kAlgorithms) && kAlgorithms[last].collective == collective) ++last;
+  while (last < algorithms.size() && algorithms[last].collective == collective) ++last;
   return {first, last};
 }
 
 constexpr bool is_in_order() {
   size_t counted = 0;
   for (int c = 0; c < schedule::kCollectives; ++c) {
-    const auto [first, last] = range_of(static_cast<schedule::Collective>(c));
-    if (last - first > kMostOfCollective) return false;
+    const auto [first, last] = range_of(kAlgorithms, static_cast<schedule::Collective>(c));
+    if (last - first > kMostOfCollective / 2) return false;  // files have the other half
     counted += last - first;
   }
   return counted == std::size(kAlgorithms);
 }
 static_assert(is_in_order(), "algorithms of one collective lie side by side, and are not too many");
 
+bool is_built_in(schedule::Collective collective, std::string_view name) {
+  const auto is_named = [&](const Algorithm& each) {
+    return each.collective == collective && (each.name == name || each.family() == name ||
+                                             std::string(each.name) + "_plain" == name);
+  };
+  return std::ranges::any_of(kAlgorithms, is_named);
+}
+
+/// The peers that the busiest rank of `schedule` sends to.
+int most_peers(const schedule::Schedule& schedule) {
+  std::vector<std::set<int>> peers(static_cast<size_t>(schedule.nranks));
+  for (const schedule::Connection& each : schedule.connections)
+    peers[static_cast<size_t>(each.sender)].insert(each.receiver);
+  size_t most = 0;
+  for (const std::set<int>& each : peers) most = std::max(most, each.size());
+  return static_cast<int>(most);
+}
+
+/// The traits that the schedules of files show.
+Traits traits_of(const Loaded& loaded) {
+  constexpr int kOfTrees = 3;  // a parent and two children
+  int peers = 0;
+  bool connects_all = false;
+  for (const auto& [nranks, file] : loaded.by_ranks) {
+    const int most = most_peers(file.file.schedule);
+    peers = std::max(peers, most);
+    connects_all |= nranks > kOfTrees + 1 && most == nranks - 1;
+  }
+  return {.connects_all = connects_all,
+          .pattern = connects_all        ? Pattern::Direct
+                     : peers <= 1        ? Pattern::Ring
+                     : peers <= kOfTrees ? Pattern::Tree
+                                         : Pattern::Direct};
+}
+
+/// The built-in algorithms and the algorithms of files, which the first call reads.
+struct Registry {
+  Registry() : files(loaded_algorithms(is_built_in)) {
+    for (int c = 0; c < schedule::kCollectives; ++c) {
+      const auto collective = static_cast<schedule::Collective>(c);
+      const auto [first, last] = range_of(kAlgorithms, collective);
+      all.insert(all.end(), kAlgorithms + first, kAlgorithms + last);
+      for (const std::unique_ptr<Loaded>& each : files.all())
+        if (each->collective == collective)
+          all.push_back({each->name.c_str(), collective, each->by_ranks.begin()->first,
+                         each->by_ranks.rbegin()->first, Build(*each), traits_of(*each)});
+    }
+  }
+  const LoadedSet& files;
+  std::vector<Algorithm> all;
+};
+
+const Registry& registry() {
+  static const Registry& known = *new Registry;  // never destroyed: communicators outlive main()
+  return known;
+}
+
 }  // namespace
 
+Result<schedule::Schedule> Build::operator()(int nranks, const Options& options) const {
+  return loaded_ != nullptr ? loaded_->build(nranks, options) : function_(nranks, options);
+}
+
+Status register_file(const std::string& origin, std::string_view text) {
+  return register_text(origin, text, is_built_in);
+}
+
+std::span<const std::string> refused_files() { return registry().files.failures(); }
+
 std::span<const Algorithm> all() {
-  return std::span(kAlgorithms).first(range_of(PointToPoint).first);
+  const std::span<const Algorithm> every = registry().all;
+  return every.first(range_of(every, PointToPoint).first);
 }
 
 std::span<const Algorithm> of(schedule::Collective collective) {
-  const auto [first, last] = range_of(collective);
-  return std::span(kAlgorithms).subspan(first, last - first);
+  const std::span<const Algorithm> every = registry().all;
+  const auto [first, last] = range_of(every, collective);
+  return every.subspan(first, last - first);
 }
 
 size_t index_of(const Algorithm& algorithm) {

@@ -1,8 +1,10 @@
 // The algorithms there are, by collective and name. An algorithm is known to the rest of the
 // library by its entry here alone: whatever chooses, prices, names or selects algorithms reads the
-// entry. Constant data: any thread.
+// entry. Algorithms of files (loaded.h) follow the built-in ones, collective by collective. Constant
+// from the first use on: any thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -51,16 +53,44 @@ struct Traits {
   bool follows_machines = false;  // who sends what to whom depends on which ranks share a machine
 };
 
+struct Loaded;
+
+/// Builds schedules: a function of this library, or files (loaded.h).
+class Build {
+ public:
+  using Function = Result<schedule::Schedule> (*)(int nranks, const Options& options);
+  constexpr Build(Function function) : function_(function) {}
+  constexpr explicit Build(const Loaded& loaded) : loaded_(&loaded) {}
+
+  Result<schedule::Schedule> operator()(int nranks, const Options& options) const;
+  /// Null: it is built in.
+  constexpr const Loaded* loaded() const { return loaded_; }
+  friend constexpr bool operator==(const Build& build, std::nullptr_t) {
+    return build.function_ == nullptr && build.loaded_ == nullptr;
+  }
+
+ private:
+  Function function_ = nullptr;
+  const Loaded* loaded_ = nullptr;
+};
+
 struct Algorithm {
   const char* name;  // equals Schedule::algorithm of what it builds
   schedule::Collective collective;
   int min_ranks;
   int max_ranks;
-  Result<schedule::Schedule> (*build)(int nranks, const Options& options);  // null: of messages
+  Build build;  // null: of messages
   Traits traits{};
 
   std::string_view family() const { return traits.family != nullptr ? traits.family : name; }
 };
+
+/// Adds the algorithm in `text` (schedule/file.h) to the registry, before its first use. `origin`
+/// names it in messages. Errors: as of LoadedSet::add(); InvalidUsage after the first use.
+Status register_file(const std::string& origin, std::string_view text);
+
+/// Why files of NICCOLITE_ALGORITHMS were left out; empty: none was.
+std::span<const std::string> refused_files();
 
 /// All that build a schedule from a number of ranks; those of one collective lie side by side.
 std::span<const Algorithm> all();

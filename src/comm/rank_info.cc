@@ -44,6 +44,13 @@ Status check_builds(std::span<const RankInfo> ranks) {
   for (size_t rank = 1; rank < ranks.size(); ++rank) {
     if (ranks[rank].fingerprint == ranks[0].fingerprint) continue;
     const std::string what = difference(ranks[0].fingerprint, ranks[rank].fingerprint);
+    if (what.empty() && ranks[rank].fingerprint.tuning == ranks[0].fingerprint.tuning)
+      return Status::invalid_usage(
+          "rank {} on host {} has other algorithms of files than rank 0 on host {}, and would wait "
+          "for ranks that do something else. Give all ranks the same files in NICCOLITE_ALGORITHMS "
+          "and by niccolite_register_algorithm, or none (NCCL_DEBUG=INFO lists what each has "
+          "read)",
+          rank, ranks[rank].host_name, ranks[0].host_name);
     if (what.empty())
       return Status::invalid_usage(
           "rank {} on host {} has other tuning files than rank 0 on host {}, and would choose "
@@ -116,6 +123,7 @@ Bytes encode(const RankInfo& info) {
   writer.u64(info.fingerprint.arithmetic);
   writer.u64(info.fingerprint.limits);
   writer.u64(info.fingerprint.tuning);
+  writer.u64(info.fingerprint.algorithms);
   writer.i32(info.device);
   writer.u8(static_cast<uint8_t>(info.machine));
   writer.text(info.host);
@@ -150,6 +158,7 @@ Result<RankInfo> decode(std::span<const std::byte> bytes, int rank, int nranks) 
   info.fingerprint.arithmetic = reader.u64();
   info.fingerprint.limits = reader.u64();
   info.fingerprint.tuning = reader.u64();
+  info.fingerprint.algorithms = reader.u64();
   // Another build may send other things from here on; check() refuses it.
   if (!reader.failed() && info.fingerprint != planner::fingerprint()) return info;
   info.device = reader.i32();

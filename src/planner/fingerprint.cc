@@ -2,6 +2,7 @@
 
 #include <string_view>
 
+#include "algorithms/loaded.h"
 #include "algorithms/workers.h"
 #include "executor/program.h"
 #include "planner/hash.h"
@@ -46,6 +47,7 @@ uint64_t hash_limits() {
   hash.add(uint64_t{executor::kMostPulls});
   hash.add(uint64_t{executor::kMostListWorks});
   for (const algorithms::Algorithm& algorithm : algorithms::all()) {
+    if (algorithm.build.loaded() != nullptr) continue;  // hash_files()
     hash.add(std::string_view(algorithm.name));
     hash.add(algorithm.collective);
     hash.add(algorithm.min_ranks);
@@ -60,13 +62,23 @@ uint64_t hash_limits() {
   return hash.value();
 }
 
+uint64_t hash_files() {
+  Hash hash;
+  for (const Algorithm& algorithm : algorithms::all())
+    if (const algorithms::Loaded* const loaded = algorithm.build.loaded())
+      for (const auto& [nranks, of_ranks] : loaded->by_ranks)
+        hash.add(std::string_view(to_file(of_ranks.file.schedule, of_ranks.file.use)));
+  return hash.value();
+}
+
 }  // namespace
 
 const Fingerprint& fingerprint() {
   static const Fingerprint known{.build = source_id(),
                                  .arithmetic = hash_arithmetic(),
                                  .limits = hash_limits(),
-                                 .tuning = tunings_id()};
+                                 .tuning = tunings_id(),
+                                 .algorithms = hash_files()};
   return known;
 }
 

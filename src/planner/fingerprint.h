@@ -13,6 +13,7 @@ struct Fingerprint {
   uint64_t arithmetic = 0;  // the cost model's results in this build's arithmetic
   uint64_t limits = 0;      // of programs and algorithms, and the registry
   uint64_t tuning = 0;      // the files of NICCOLITE_TUNING
+  uint64_t algorithms = 0;  // the algorithms of files (algorithms/loaded.h)
   friend bool operator==(const Fingerprint&, const Fingerprint&) = default;
 };
 

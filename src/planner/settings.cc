@@ -106,6 +106,15 @@ bool is_meant_for_others(uint32_t allowed, const std::string& text, Collective c
   return allowed == 0;
 }
 
+/// An unknown name may stand in a file that was left out.
+Status with_refused_files(const Status& status) {
+  const std::span<const std::string> refused = algorithms::refused_files();
+  if (refused.empty()) return status.copy();
+  return Status::invalid_usage("{}. Of NICCOLITE_ALGORITHMS {} file{} left out: {}",
+                               status.message(), refused.size(),
+                               refused.size() == 1 ? " is" : "s are", refused.front());
+}
+
 /// Fills in the algorithms and protocols that NCCL_ALGO and NCCL_PROTO allow.
 Status select(Settings& settings) {
   const std::string algorithm_text = parameters::read_now("NCCL_ALGO").value_or("");
@@ -118,8 +127,10 @@ Status select(Settings& settings) {
   for (size_t c = 0; c < schedule::kCollectives; ++c) {
     const auto collective = static_cast<Collective>(c);
     const std::string function = lower(function_name(collective));
-    uint32_t allowed = TRY(parse_selection("NCCL_ALGO", algorithm_text, function,
-                                           algorithm_tokens(collective), kForeignAlgorithms));
+    const Result<uint32_t> selected = parse_selection(
+        "NCCL_ALGO", algorithm_text, function, algorithm_tokens(collective), kForeignAlgorithms);
+    if (!selected.is_ok()) return with_refused_files(selected.status());
+    uint32_t allowed = selected.value();
     if (is_meant_for_others(allowed, algorithm_text, collective))
       allowed = all_algorithms(collective);
     settings.algorithms[c] = allowed;

@@ -50,4 +50,8 @@ struct CheckOptions {
 /// number of ranks.
 Status check(const Schedule& schedule, const CheckOptions& options = {});
 
+/// The fewest slots of each FIFO with which check() proves `schedule`; its failure when it does so
+/// with no number of slots.
+Result<int> least_depth(const Schedule& schedule);
+
 }  // namespace niccolite::schedule

@@ -24,6 +24,8 @@ constexpr int kLargestRanks = 65536;
 constexpr int kLargestBlock = 1 << 20;
 constexpr int kLargestTag = 1 << 20;
 constexpr int kLargestWeight = 1 << 10;
+constexpr int kMostMachines = 65536;
+constexpr int kMostPriority = 1000;
 constexpr std::array kBuffers{Buffer::Input, Buffer::Output, Buffer::Scratch};
 
 /// "a, b, c".
@@ -38,7 +40,7 @@ std::string list_of(const Range& range) {
 
 class Writer {
  public:
-  explicit Writer(const Schedule& schedule) : schedule_(schedule) {}
+  Writer(const Schedule& schedule, const Use& use) : schedule_(schedule), use_(use) {}
 
   std::string write() {
     add("{{\n");
@@ -51,6 +53,7 @@ class Writer {
     if (schedule_.root != 0) add("  \"root\": {},\n", schedule_.root);
     if (schedule_.scratch_blocks != 0) add("  \"scratch_blocks\": {},\n", schedule_.scratch_blocks);
     if (schedule_.partial_sums) add("  \"partial_sums\": true,\n");
+    write_use();
     if (!schedule_.messages.empty()) {
       list("  \"messages\": [\n", schedule_.messages, "  ],\n", [&](const Message& message) {
         add("    [{}, {}, {}, {}]", message.sender, message.receiver, message.send_block,
@@ -98,6 +101,19 @@ class Writer {
     }
     text_ += '"';
   }
+  void write_use() {
+    if (use_ == Use{}) return;
+    std::string fields;
+    const auto field = [&](std::string_view name, auto value, auto usual) {
+      if (value != usual)
+        fields += fmt::format("{}\"{}\": {}", fields.empty() ? "" : ", ", name, value);
+    };
+    field("min_bytes", use_.min_bytes, size_t{0});
+    field("max_bytes", use_.max_bytes, size_t{SIZE_MAX});
+    field("machines", use_.machines, 0);
+    field("priority", use_.priority, 0);
+    add("  \"use\": {{{}}},\n", fields);
+  }
   void write_worker(const Worker& worker) {
     add("        {{");
     if (worker.weight != 1) add("\"weight\": {}, ", worker.weight);
@@ -143,6 +159,7 @@ class Writer {
   }
 
   const Schedule& schedule_;
+  const Use& use_;
   std::string text_;
 };
 
@@ -164,6 +181,15 @@ Result<int> whole(const Json& value, std::string_view name, int least, int most)
     return refuse(value, fmt::format("\"{}\" is {}, and must be a whole number from {} to {}", name,
                                      value.number, least, most));
   return static_cast<int>(value.number);
+}
+
+Result<size_t> bytes(const Json& value, std::string_view name) {
+  constexpr double kMost = 1e15;  // far from where doubles stop being exact
+  TRY(expect(value, name, Kind::Number));
+  if (value.number != std::floor(value.number) || value.number < 0 || value.number > kMost)
+    return refuse(value, fmt::format("\"{}\" is {}, and must be a whole number of bytes", name,
+                                     value.number));
+  return static_cast<size_t>(value.number);
 }
 
 Result<bool> flag(const Json& value, std::string_view name) {
@@ -192,10 +218,10 @@ class Reader {
  public:
   explicit Reader(const Json& document) : document_(document) {}
 
-  Result<Schedule> read() {
-    constexpr std::string_view kNames[] = {
-        "format",         "collective",   "algorithm", "ranks",       "blocks",  "root",
-        "scratch_blocks", "partial_sums", "messages",  "connections", "programs"};
+  Result<File> read() {
+    constexpr std::string_view kNames[] = {"format", "collective", "algorithm",      "ranks",
+                                           "blocks", "root",       "scratch_blocks", "partial_sums",
+                                           "use",    "messages",   "connections",    "programs"};
     TRY(expect_names(document_, "a schedule", kNames));
     const Json& format = *TRY(require(document_, "format"));
     TRY(expect(format, "format", Kind::Text));
@@ -216,10 +242,11 @@ class Reader {
     schedule_.scratch_blocks = TRY(optional("scratch_blocks", kLargestBlock));
     if (const Json* const found = document_.find("partial_sums"))
       schedule_.partial_sums = TRY(flag(*found, "partial_sums"));
+    const Use use = TRY(read_use());
     TRY(read_messages());
     TRY(read_connections());
     TRY(read_programs());
-    return std::move(schedule_);
+    return File{.schedule = std::move(schedule_), .use = use};
   }
 
  private:
@@ -238,6 +265,26 @@ class Reader {
   Result<int> optional(std::string_view name, int most) const {
     const Json* const found = document_.find(name);
     return found == nullptr ? Result<int>(0) : whole(*found, name, 0, most);
+  }
+  Result<Use> read_use() const {
+    constexpr std::string_view kNames[] = {"min_bytes", "max_bytes", "machines", "priority"};
+    Use use;
+    const Json* const found = document_.find("use");
+    if (found == nullptr) return use;
+    TRY(expect_names(*found, "use", kNames));
+    for (const json::Member& member : found->members) {
+      const std::string_view name = member.name;
+      if (name == "machines")
+        use.machines = TRY(whole(member.value, name, 1, kMostMachines));
+      else if (name == "priority")
+        use.priority = TRY(whole(member.value, name, 0, kMostPriority));
+      else
+        (name == "min_bytes" ? use.min_bytes : use.max_bytes) = TRY(bytes(member.value, name));
+    }
+    if (use.min_bytes > use.max_bytes)
+      return refuse(*found, fmt::format("\"min_bytes\" is {}, above \"max_bytes\", which is {}",
+                                        use.min_bytes, use.max_bytes));
+    return use;
   }
   Result<std::array<int, 4>> four(const Json& value, std::string_view name,
                                   std::array<int, 4> most) const {
@@ -358,11 +405,15 @@ class Reader {
 
 }  // namespace
 
-std::string to_file(const Schedule& schedule) { return Writer(schedule).write(); }
+std::string to_file(const Schedule& schedule, const Use& use) {
+  return Writer(schedule, use).write();
+}
 
-Result<Schedule> from_file(std::string_view text) {
+Result<File> read_file(std::string_view text) {
   const Json document = TRY(json::parse(text));
   return Reader(document).read();
 }
+
+Result<Schedule> from_file(std::string_view text) { return TRY(read_file(text)).schedule; }
 
 }  // namespace niccolite::schedule

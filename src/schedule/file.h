@@ -2,6 +2,8 @@
 // docs/schedule-file.md describes the format. Thread safety: functions of values.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -9,12 +11,30 @@
 
 namespace niccolite::schedule {
 
+/// The operations for which a file offers its schedule, beyond its collective and its ranks.
+struct Use {
+  size_t min_bytes = 0;  // of the call's count; both bounds are included
+  size_t max_bytes = SIZE_MAX;
+  int machines = 0;  // that the ranks are on; 0: any number
+  int priority = 0;  // algorithms of a higher priority come before all others
+  friend bool operator==(const Use&, const Use&) = default;
+};
+
+/// All that a file says.
+struct File {
+  Schedule schedule;
+  Use use{};
+  friend bool operator==(const File&, const File&) = default;
+};
+
 /// The whole of `schedule`, one instruction a line.
-std::string to_file(const Schedule& schedule);
+std::string to_file(const Schedule& schedule, const Use& use = {});
 
 /// The schedule that `text` holds. The form is read, nothing is proved: check() does that.
 /// InvalidArgument names the line and the field: malformed JSON, an unknown or missing field, a
 /// value out of its range (ranks, blocks and indices of connections included).
 Result<Schedule> from_file(std::string_view text);
+/// As from_file(), and for which operations the schedule is.
+Result<File> read_file(std::string_view text);
 
 }  // namespace niccolite::schedule

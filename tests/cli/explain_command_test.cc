@@ -1,6 +1,7 @@
 // The command `niccolite explain`, run as users run it.
 #include <gmock/gmock.h>
 
+#include <stdlib.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -16,6 +17,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using testing::Outcome;
 
 Outcome explain(const std::vector<std::string>& flags,
@@ -84,6 +86,37 @@ TEST(ExplainCommand, HeedsTheVariablesAsProgramsDo) {
   EXPECT_EQ(ring.status, 0) << ring.errors;
   EXPECT_THAT(ring.output, AllOf(HasSubstr("with NCCL_ALGO=ring\n"), HasSubstr(", cuda: ring "),
                                  ContainsRegex("one_shot +LL +- +- +-  is left out by NCCL_ALGO")));
+}
+
+// An algorithm of a file: by its price, by the sizes and the priority that its file gives, and not
+// among other numbers of ranks.
+TEST(ExplainCommand, ChoosesAmongAlgorithmsOfFiles) {
+  std::string folder = std::filesystem::temp_directory_path() / "algorithms.XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const std::string text =
+      testing::run_command({NICCOLITE_COMMAND, "schedule", "all_reduce", "-a", "ring", "--json"},
+                           {})
+          .output;
+  const auto explained = [&](const std::string& use, const char* bytes, const char* ranks) {
+    std::string changed = text;
+    changed.replace(changed.find("\"ring\""), 6, "\"mine\"" + use);
+    std::ofstream(folder + "/mine.json") << changed;
+    return explain({"all_reduce", "-b", bytes, "-g", ranks, "-m", "virtual"},
+                   {{"NICCOLITE_ALGORITHMS", folder}})
+        .output;
+  };
+  EXPECT_THAT(explained("", "1M", "4"),
+              AllOf(HasSubstr("virtual: ring Simple"),
+                    ContainsRegex("mine +Simple .* takes [0-9.]+ % longer")));
+  EXPECT_THAT(explained("", "1M", "3"), ContainsRegex("mine +Simple .* is for 4 to 4 ranks"));
+  const std::string preferred = R"(, "use": {"min_bytes": 65536, "priority": 2})";
+  EXPECT_THAT(explained(preferred, "1M", "4"), AllOf(HasSubstr("virtual: mine Simple"),
+                                                     HasSubstr("has a lower priority than mine")));
+  EXPECT_THAT(explained(preferred, "4K", "4"),
+              AllOf(Not(HasSubstr("virtual: mine")), HasSubstr("is for 65536 bytes or more")));
+  const std::string of_machines = R"(, "use": {"machines": 2})";
+  EXPECT_THAT(explained(of_machines, "4K", "4"), HasSubstr("is for ranks on 2 machines"));
+  std::filesystem::remove_all(folder);
 }
 
 TEST(ExplainCommand, LooksAtThisMachineWhereTheFlagsLeaveItOpen) {

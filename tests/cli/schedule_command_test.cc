@@ -208,6 +208,57 @@ TEST(ScheduleCommand, TakesMessages) {
   EXPECT_THAT(all.output, HasSubstr("3 ranks, 9 messages"));
 }
 
+std::string content_of(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+TEST(ScheduleCommand, WritesFilesThatItReadsBack) {
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / ("schedules." + std::to_string(getpid()));
+  std::filesystem::create_directory(folder);
+  const std::string first = folder / "first.json", second = folder / "second.json";
+  for (const auto& [collective, algorithm] : listed()) {
+    SCOPED_TRACE(collective + " " + algorithm);
+    const Outcome written = schedule({collective, "-a", algorithm, "-n", "6", "-o", first});
+    ASSERT_EQ(written.status, 0) << written.errors;
+    const Outcome read = schedule({"--import", first, "-o", second});
+    ASSERT_EQ(read.status, 0) << read.errors;
+    EXPECT_THAT(read.output, AllOf(HasSubstr(collective + " " + algorithm + ": 6 ranks"),
+                                   HasSubstr("proved right"), HasSubstr("slot")));
+    EXPECT_EQ(content_of(second), content_of(first));
+    EXPECT_EQ(schedule({collective, "-a", algorithm, "-n", "6", "--json"}).output,
+              content_of(first));
+  }
+  std::filesystem::remove_all(folder);
+}
+
+TEST(ScheduleCommand, SaysWhatIsWrongWithAFile) {
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / ("schedules." + std::to_string(getpid()));
+  std::filesystem::create_directory(folder);
+  const std::string path = folder / "x.json";
+  const auto imported = [&](const std::string& text) {
+    std::ofstream(path) << text;
+    return schedule({"--import", path});
+  };
+  const std::string ring = schedule({"all_reduce", "-a", "ring", "-n", "3", "--json"}).output;
+  const Outcome torn = imported(ring.substr(0, ring.size() / 2));
+  EXPECT_EQ(torn.status, 2);
+  EXPECT_THAT(torn.errors, AllOf(HasSubstr(path), HasSubstr("line ")));
+  const Outcome wrong = imported(std::regex_replace(ring, std::regex("\"finish\": true, "), "",
+                                                    std::regex_constants::format_first_only));
+  EXPECT_EQ(wrong.status, 1);
+  EXPECT_THAT(wrong.errors, AllOf(HasSubstr(path), HasSubstr("rank 0")));
+  const Outcome twice = schedule({"all_reduce", "--import", path});
+  EXPECT_EQ(twice.status, 2);
+  EXPECT_THAT(twice.errors, HasSubstr("the file says collective"));
+  std::filesystem::remove_all(folder);
+  const Outcome missing = schedule({"--import", path});
+  EXPECT_EQ(missing.status, 2);
+  EXPECT_THAT(missing.errors, HasSubstr("cannot read " + path + ": No such file"));
+}
+
 TEST(ScheduleCommand, SaysWhatIsWrong) {
   const Outcome shallow = schedule({"all_reduce", "-a", "ring", "--depth", "1", "--check"});
   EXPECT_EQ(shallow.status, 1);

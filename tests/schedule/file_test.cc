@@ -70,6 +70,18 @@ TEST(ScheduleFile, IsReadAsItSays) {
   EXPECT_EQ(from_file(to_file(schedule)).value(), schedule);
 }
 
+TEST(ScheduleFile, SaysForWhichOperationsItIs) {
+  const std::string text = with(
+      "\"ranks\": 2,",
+      R"("ranks": 2, "use": {"min_bytes": 4096, "max_bytes": 1048576, "machines": 2, "priority": 3},)");
+  Result<File> read = read_file(text);
+  ASSERT_TRUE(read.is_ok()) << read.status().message();
+  EXPECT_EQ(read->use,
+            (Use{.min_bytes = 4096, .max_bytes = 1048576, .machines = 2, .priority = 3}));
+  EXPECT_EQ(read_file(to_file(read->schedule, read->use)).value(), read.value());
+  EXPECT_EQ(read_file(kExchange).value().use, Use{});
+}
+
 // The reader leaves the proof to the checker.
 TEST(ScheduleFile, NeedNotBeRight) {
   const Result<Schedule> read = from_file(with("\"source_position\": 1, ", ""));

@@ -1,9 +1,12 @@
 #include "planner/choice/choice.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <optional>
 #include <string>
 
+#include "algorithms/loaded.h"
 #include "planner/choice/channel_counts.h"
 #include "planner/choice/eligibility.h"
 #include "planner/prices/price.h"
@@ -36,6 +39,28 @@ std::optional<Price> price_through_slots(Settings settings, const Variant& varia
     return std::nullopt;
   settings.reaches_users = false;
   return Price::of(settings, *variant.algorithm, variant.protocol);
+}
+
+/// Gives an obstacle to all options but the possible ones of the highest priority (schedule::Use).
+void prefer_highest_priority(std::vector<Option>& options, int nranks) {
+  const auto priority_of = [nranks](const Option& option) {
+    const algorithms::Loaded* const loaded = option.algorithm->build.loaded();
+    return loaded == nullptr || !option.obstacle.empty() ? 0
+                                                         : loaded->find(nranks)->file.use.priority;
+  };
+  int highest = 0;
+  const Option* best = nullptr;
+  for (const Option& option : options)
+    if (priority_of(option) > highest) {
+      highest = priority_of(option);
+      best = &option;
+    }
+  if (best == nullptr) return;
+  const std::string name = best->algorithm->name;
+  for (Option& option : options)
+    if (option.obstacle.empty() && priority_of(option) < highest)
+      option.obstacle =
+          fmt::format("has a lower priority than {}, a file of NICCOLITE_ALGORITHMS", name);
 }
 
 }  // namespace
@@ -78,13 +103,18 @@ std::vector<Option> survey(const Settings& settings, Collective collective, size
       Option& option = options.emplace_back();
       option.algorithm = variant.algorithm;
       option.protocol = variant.protocol;
-      option.obstacle = obstacle_to(settings, variant);
+      option.obstacle = obstacle_to(settings, variant, bytes);
       if (!option.obstacle.empty()) continue;
       option.competes = is_fitted(settings, algorithm, variant.protocol);
       has_direct |=
           option.competes && (algorithm.traits.connects_all || algorithm.build == nullptr);
     }
-  for (Option& option : options) option.competes |= option.obstacle.empty() && !has_direct;
+  for (Option& option : options) {
+    // Nobody measures a user's algorithm for the tuning. It competes by its derived price.
+    const bool is_of_file = option.algorithm->build.loaded() != nullptr;
+    option.competes |= option.obstacle.empty() && (!has_direct || is_of_file);
+  }
+  prefer_highest_priority(options, settings.nranks);
   for (Option& option : options) {
     if (!option.obstacle.empty()) continue;
     if (of == Surveyed::WhatDecides && !option.competes) continue;

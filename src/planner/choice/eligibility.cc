@@ -1,9 +1,14 @@
 #include "planner/choice/eligibility.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
+#include <map>
+#include <mutex>
 #include <string>
 #include <vector>
 
+#include "algorithms/loaded.h"
 #include "executor/program.h"
 #include "planner/prices/price.h"
 
@@ -20,6 +25,30 @@ std::string why_impossible(const Settings& settings, const Algorithm& algorithm,
                                  settings.is_invariant && schedule::reduces(algorithm.collective));
 }
 
+/// Why the executors' compact form does not hold the schedule of a file. Remembered.
+std::string why_not_compiled(const algorithms::LoadedFile& of_file) {
+  static auto& mutex = *new std::mutex;  // never destroyed: communicators may outlive main()
+  static auto& known = *new std::map<const algorithms::LoadedFile*, std::string>;
+  const std::lock_guard lock(mutex);
+  const auto [found, is_new] = known.try_emplace(&of_file);
+  if (!is_new) return found->second;
+  const schedule::Schedule& schedule = of_file.file.schedule;
+  const lowering::Routes routes = lowering::routes_of(schedule, {});
+  for (int rank = 0; rank < schedule.nranks; ++rank) {
+    Result<executor::Program> program = executor::compile(schedule, rank, routes);
+    std::string obstacle;
+    if (!program.is_ok())
+      obstacle = program.status().message();
+    else if (program->workers.size() > executor::kMaxWorkers)
+      obstacle = fmt::format("it has {} workers; a program has room for {}",
+                             program->workers.size(), executor::kMaxWorkers);
+    if (obstacle.empty()) continue;
+    found->second = fmt::format("does not fit into a program: on rank {} {}", rank, obstacle);
+    break;
+  }
+  return found->second;
+}
+
 /// Names the variables of rank 0 that exclude some variants of `collective`: "NCCL_ALGO and
 /// NCCL_PROTO".
 std::string restricting(const Settings& settings, Collective collective) {
@@ -32,6 +61,20 @@ std::string restricting(const Settings& settings, Collective collective) {
   if (!allows_all(settings, collective)) names += names.empty() ? "NCCL_ALGO" : " and NCCL_ALGO";
   if (is_protocol_left_out) names += names.empty() ? "NCCL_PROTO" : " and NCCL_PROTO";
   return names;
+}
+
+/// Why connections and programs do not carry the schedule of a file.
+std::string obstacle_to_file(const Settings& settings, const algorithms::LoadedFile& of_file,
+                             Protocol protocol) {
+  const schedule::Use& use = of_file.file.use;
+  if (const int machines = machines_in(settings); use.machines != 0 && use.machines != machines)
+    return fmt::format("is for ranks on {} machines, as its file says, not on {}", use.machines,
+                       machines);
+  const uint32_t depth = settings.shapes[static_cast<size_t>(protocol)].depth;
+  if (static_cast<uint32_t>(of_file.least_depth) > depth)
+    return fmt::format("needs FIFOs of {} slots, and those of {} have {}", of_file.least_depth,
+                       executor::name_of(protocol), depth);
+  return why_not_compiled(of_file);
 }
 
 /// The algorithms of `collective` that may run among so many ranks: "direct, pat".
@@ -78,6 +121,20 @@ std::string obstacle_to(const Settings& settings, const Variant& variant) {
                : "needs links that keep its lines whole, and one tears them";
   }
   if (most_channels(settings, variant.protocol) == 0) return "has no connections on this machine";
+  if (const algorithms::Loaded* const loaded = algorithm.build.loaded())
+    return obstacle_to_file(settings, *loaded->find(settings.nranks), variant.protocol);
+  return {};
+}
+
+std::string obstacle_to(const Settings& settings, const Variant& variant, size_t bytes) {
+  std::string obstacle = obstacle_to(settings, variant);
+  const algorithms::Loaded* const loaded = variant.algorithm->build.loaded();
+  if (loaded == nullptr || !obstacle.empty()) return obstacle;
+  const schedule::Use& use = loaded->find(settings.nranks)->file.use;
+  if (bytes < use.min_bytes)
+    return fmt::format("is for {} bytes or more, as its file says", use.min_bytes);
+  if (bytes > use.max_bytes)
+    return fmt::format("is for at most {} bytes, as its file says", use.max_bytes);
   return {};
 }
 

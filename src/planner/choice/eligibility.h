@@ -11,6 +11,8 @@ namespace niccolite::planner {
 /// Why `variant` is not eligible, a phrase: by NCCL_ALGO and NCCL_PROTO, among so many ranks of
 /// such a machine. Empty: it is.
 std::string obstacle_to(const Settings& settings, const Variant& variant);
+/// obstacle_to(), for operations of so many bytes.
+std::string obstacle_to(const Settings& settings, const Variant& variant, size_t bytes);
 inline bool is_allowed(const Settings& settings, const Variant& variant) {
   return obstacle_to(settings, variant).empty();
 }

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <limits>
 
+#include "algorithms/loaded.h"
+
 namespace niccolite::planner {
 namespace {
 
@@ -100,6 +102,9 @@ std::string why_impossible(gpu::Kind machine, int nranks, const Algorithm& algor
   if (collective == Collective::PointToPoint) return {};
   if (nranks < algorithm.min_ranks || nranks > algorithm.max_ranks)
     return fmt::format("is for {} to {} ranks", algorithm.min_ranks, algorithm.max_ranks);
+  if (const algorithms::Loaded* const loaded = algorithm.build.loaded())
+    if (loaded->find(nranks) == nullptr)
+      return fmt::format("is read from files for {}", loaded->describe_ranks());
   const algorithms::Traits& traits = algorithm.traits;
   if (const int most = most_direct_ranks(machine, collective);
       traits.connects_all && !may_connect_all && nranks > most)
