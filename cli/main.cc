@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "algorithms/registry.h"
 #include "cli/explain/command.h"
 #include "cli/flight/command.h"
 #include "cli/grammar/completion.h"
@@ -23,6 +22,7 @@
 #include "cli/tune/command.h"
 #include "cli/version.h"
 #include "cli/which/command.h"
+#include "planner/form.h"
 
 namespace niccolite {
 namespace {
@@ -63,7 +63,7 @@ grammar::Words words_of_values() {
   words[grammar::kTypeList] = types;
   for (const perf::Operation& each : perf::operations())
     words["OPERATION,..."].emplace_back(each.name);
-  for (const algorithms::Algorithm& each : algorithms::all()) {
+  for (const planner::Form& each : planner::forms()) {
     std::vector<std::string>& names = words["ALGORITHM"];
     if (std::ranges::count(names, each.name) == 0) names.emplace_back(each.name);
   }

@@ -198,13 +198,13 @@ void print_text(const Question& question, const Explanation& explanation) {
         has_time ? fmt::format("{:>8}{:>10}{:>12.1f}", each.best.channels,
                                chunk_of(question, each.best), each.best.microseconds)
                  : fmt::format("{:>8}{:>10}{:>12}", "-", "-", "-");
-    fmt::print("{:<22}{:<10}{}  {}\n", each.algorithm->name, executor::name_of(each.protocol),
-               columns, each.reason.empty() ? name_of(each.verdict) : each.reason);
+    fmt::print("{:<22}{:<10}{}  {}\n", each.form->name, executor::name_of(each.protocol), columns,
+               each.reason.empty() ? name_of(each.verdict) : each.reason);
   }
 }
 
 nlohmann::json to_json(const Question& question, const Alternative& each) {
-  nlohmann::json result{{"algorithm", each.algorithm->name},
+  nlohmann::json result{{"algorithm", each.form->name},
                         {"protocol", executor::name_of(each.protocol)},
                         {"verdict", name_of(each.verdict)}};
   if (!each.reason.empty()) result["reason"] = each.reason;

@@ -12,7 +12,6 @@
 #include <nlohmann/json.hpp>
 
 #include "algorithms/point_to_point.h"
-#include "algorithms/registry.h"
 #include "cli/grammar/collective.h"
 #include "cli/grammar/exit_code.h"
 #include "cli/grammar/file.h"
@@ -21,6 +20,7 @@
 #include "cli/grammar/options.h"
 #include "lowering/check.h"
 #include "lowering/draw.h"
+#include "planner/form.h"
 #include "schedule/check.h"
 #include "schedule/check_form.h"
 #include "schedule/draw.h"
@@ -66,8 +66,8 @@ int fail(const Status& status, int exit_code) {
 
 std::vector<std::string> names_of_algorithms(Collective collective) {
   std::vector<std::string> names;
-  for (const algorithms::Algorithm& algorithm : algorithms::all())
-    if (algorithm.collective == collective) names.emplace_back(algorithm.name);
+  for (const planner::Form& form : planner::forms())
+    if (form.collective == collective) names.push_back(form.name);
   return names;
 }
 
@@ -157,10 +157,10 @@ Result<Schedule> build(const Options& options) {
       return Status::invalid_argument("--machines: {} ranks are too many to show; {} are the most",
                                       ranks, kMaxRanks);
   }
-  for (const algorithms::Algorithm& algorithm : algorithms::of(collective))
+  for (const planner::Form& form : planner::forms_of(collective))
     if (options.algorithm.empty() ||
-        grammar::letters_of(options.algorithm) == grammar::letters_of(algorithm.name))
-      return algorithm.build(ranks, built);
+        grammar::letters_of(options.algorithm) == grammar::letters_of(form.name))
+      return form.build(ranks, built);
   return grammar::unknown_name("--algorithm", options.algorithm, names_of_algorithms(collective));
 }
 

@@ -11,9 +11,9 @@ namespace {
 
 using planner::Cost;
 using planner::CostLine;
-using Key = std::pair<const Algorithm*, executor::Protocol>;  // in the registry's order
+using Key = std::pair<const Form*, executor::Protocol>;  // in the registry's order
 
-Key key_of(const Point& point) { return {point.variant.algorithm, point.variant.protocol}; }
+Key key_of(const Point& point) { return {point.variant.form, point.variant.protocol}; }
 
 SamplesByKey<Key> samples_of(const Measurements& measurements) {
   SamplesByKey<Key> samples;
@@ -42,7 +42,7 @@ Coverage coverage_of(const Measurements& measurements) {
 std::vector<CostLine> calibrate(const Measurements& measurements, const planner::Tuning& known,
                                 const Candidate& is_candidate) {
   std::map<Key, Cost> costs;
-  for (const CostLine& line : known.costs()) costs[{line.algorithm, line.protocol}] = line.cost;
+  for (const CostLine& line : known.costs()) costs[{line.form, line.protocol}] = line.cost;
   const auto refit = [&](std::map<Key, Cost>& fitted, const Key& key,
                          std::span<const Sample> samples) {
     const Cost before = planner::find_cost(known, *key.first, key.second).cost;

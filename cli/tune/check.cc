@@ -39,7 +39,7 @@ double median_of(std::vector<double> values) {
 Predictor by_lines(gpu::Kind machine, std::span<const CostLine> lines) {
   return [machine, lines](const Point& point) -> std::optional<double> {
     const auto is_of = [&](const CostLine& line) {
-      return line.algorithm == point.variant.algorithm && line.protocol == point.variant.protocol;
+      return line.form == point.variant.form && line.protocol == point.variant.protocol;
     };
     const auto line = std::ranges::find_if(lines, is_of);
     if (line == lines.end()) return std::nullopt;
@@ -51,7 +51,7 @@ Predictor by_properties(const Measurements& measurements, const PropertiesByProt
   return [&](const Point& point) -> std::optional<double> {
     const auto protocol = point.variant.protocol;
     const auto demand =
-        demand_of(settings_of(measurements, point.work.nranks), *point.variant.algorithm, protocol);
+        demand_of(settings_of(measurements, point.work.nranks), *point.variant.form, protocol);
     return planner::predict(properties[static_cast<size_t>(protocol)], *demand, point.work,
                             point.variant, point.chunk_bytes);
   };

@@ -212,9 +212,9 @@ int make_constants(const Options& options, const Measurements& measurements) {
 /// Prints the purpose of a file that the library takes.
 int describe(const planner::Tuning& tuning, bool wants_json) {
   size_t missing = 0;
-  for (const Algorithm& algorithm : algorithms::all())
+  for (const Form& form : planner::forms())
     for (int p = 0; p < executor::kProtocols; ++p)
-      missing += tuning.find(algorithm, static_cast<executor::Protocol>(p)) == nullptr ? 1 : 0;
+      missing += tuning.find(form, static_cast<executor::Protocol>(p)) == nullptr ? 1 : 0;
   if (wants_json) {
     const nlohmann::json document{
         {"file", tuning.origin}, {"class", name_of(tuning.machine)},  {"gpu", tuning.gpu},

@@ -87,7 +87,7 @@ class MachineModel {
       const auto [of_ranks, is_new] = settings.try_emplace(nranks);
       if (is_new) of_ranks->second = settings_of(measurements, nranks);
       const Variant& variant = sample.point.variant;
-      demands_.push_back(demand_of(of_ranks->second, *variant.algorithm, variant.protocol));
+      demands_.push_back(demand_of(of_ranks->second, *variant.form, variant.protocol));
     }
   }
 

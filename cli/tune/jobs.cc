@@ -42,16 +42,15 @@ std::vector<int> channels_of(const Request& request, const planner::Settings& se
 }
 
 /// For each collective its algorithms by `protocol`.
-std::vector<std::vector<const Algorithm*>> algorithms_of(const planner::Settings& settings,
-                                                         const Request& request,
-                                                         Protocol protocol) {
-  std::vector<std::vector<const Algorithm*>> result;
+std::vector<std::vector<const Form*>> algorithms_of(const planner::Settings& settings,
+                                                    const Request& request, Protocol protocol) {
+  std::vector<std::vector<const Form*>> result;
   for (const Collective collective : request.collectives) {
-    std::vector<const Algorithm*>& possible = result.emplace_back();
-    for (const Algorithm& algorithm : algorithms::of(collective))
-      if (planner::is_possible(settings.machine, settings.nranks, algorithm, protocol,
+    std::vector<const Form*>& possible = result.emplace_back();
+    for (const Form& form : planner::forms_of(collective))
+      if (planner::is_possible(settings.machine, settings.nranks, form, protocol,
                                planner::machines_in(settings)))
-        possible.push_back(&algorithm);
+        possible.push_back(&form);
   }
   return result;
 }
@@ -68,8 +67,7 @@ void add_free_jobs(int nranks, const Request& request, std::vector<Job>& jobs) {
 }
 
 void add_jobs(const Job& shape, const Request& request,
-              const std::vector<std::vector<const Algorithm*>>& algorithms,
-              std::vector<Job>& jobs) {
+              const std::vector<std::vector<const Form*>>& algorithms, std::vector<Job>& jobs) {
   size_t runs = 0;
   for (const auto& each : algorithms) runs = std::max(runs, each.size());
   for (size_t run = 0; run < runs; ++run) {
@@ -105,10 +103,10 @@ std::string joined(const std::vector<std::string>& parts, char separator) {
 
 std::map<std::string, std::string> Job::environment() const {
   std::vector<std::string> groups;
-  for (const auto& [collective, algorithm] : variants)
-    if (algorithm != nullptr)
-      groups.push_back(fmt::format("{}:{}", planner::function_name(collective),
-                                   algorithms::selector_of(*algorithm)));
+  for (const auto& [collective, form] : variants)
+    if (form != nullptr)
+      groups.push_back(
+          fmt::format("{}:{}", planner::function_name(collective), planner::selector_of(*form)));
   const std::string ctas = is_free ? "" : std::to_string(channels);
   std::map<std::string, std::string> result{
       {"NCCL_ALGO", is_free ? "" : joined(groups, ';')},

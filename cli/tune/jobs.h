@@ -28,7 +28,7 @@ struct Job {
   int channels = 1;
   int parts = 1;
   size_t chunk_bytes = 0;
-  std::vector<std::pair<Collective, const Algorithm*>> variants;  // one per collective
+  std::vector<std::pair<Collective, const Form*>> variants;  // one per collective
   std::vector<size_t> sizes;
   bool is_large = false;  // sizes that a few operations are enough for
   DataPath path = DataPath::Best;

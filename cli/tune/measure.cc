@@ -138,14 +138,14 @@ double predict_own(const Measurements& measurements, const Workload& work) {
   return choice.is_ok() ? choice->microseconds : 0;
 }
 
-void add(const Job& job, const Workload& work, const Algorithm* algorithm, double microseconds,
+void add(const Job& job, const Workload& work, const Form* form, double microseconds,
          Measurements& measurements) {
   if (job.is_free) {
     measurements.own.push_back({work, microseconds, predict_own(measurements, work)});
     return;
   }
   measurements.points.push_back({.work = work,
-                                 .variant = {algorithm, job.protocol, job.channels, job.parts},
+                                 .variant = {form, job.protocol, job.channels, job.parts},
                                  .chunk_bytes = job.chunk_bytes,
                                  .microseconds = microseconds});
 }
@@ -159,7 +159,7 @@ Found collect(const Job& job, const std::string& path, Measurements& measurement
   for (const auto& [name, count] : document.at("machine").at("ranks_on").items())
     found.devices +=
         fmt::format("{}{} x {}", found.devices.empty() ? "" : ", ", count.get<int>(), name);
-  for (const auto& [collective, algorithm] : job.variants) {
+  for (const auto& [collective, form] : job.variants) {
     size_t rows = 0;
     for (const json& row : document.at("rows")) {
       if (row.at("collective") != grammar::collective_name(collective) ||
@@ -169,7 +169,7 @@ Found collect(const Job& job, const std::string& path, Measurements& measurement
       const size_t bytes = row.at("count").get<size_t>() * kElementBytes;
       const double microseconds = row.at("out_of_place").at("time_us");
       if (bytes == 0 || microseconds <= 0) continue;
-      add(job, {collective, job.nranks, bytes}, algorithm, microseconds, measurements);
+      add(job, {collective, job.nranks, bytes}, form, microseconds, measurements);
       ++found.points;
     }
     if (rows == job.sizes.size()) found.finished.insert(collective);

@@ -19,8 +19,8 @@ constexpr std::pair<const char*, DataPath> kPaths[] = {{"slots", DataPath::Slots
                                                        {"sockets", DataPath::Network},
                                                        {"host_memory", DataPath::HostMemory}};
 
-Result<const Algorithm*> algorithm_named(Collective collective, const std::string& name) {
-  if (const Algorithm* const found = algorithms::find(collective, name)) return found;
+Result<const Form*> algorithm_named(Collective collective, const std::string& name) {
+  if (const Form* const found = planner::find_form(collective, name)) return found;
   return Status::invalid_argument("\"{}\" is no algorithm of {}", name, name_of(collective));
 }
 
@@ -35,7 +35,7 @@ json to_json(const Point& point) {
   return {{"collective", name_of(point.work.collective)},
           {"nranks", point.work.nranks},
           {"bytes", point.work.bytes},
-          {"algorithm", point.variant.algorithm->name},
+          {"algorithm", point.variant.form->name},
           {"protocol", executor::name_of(point.variant.protocol)},
           {"channels", point.variant.channels},
           {"parts", point.variant.parts},
@@ -68,7 +68,7 @@ Result<Point> point_from(const json& value) {
   point.work.collective = TRY(collective_named(value.at("collective")));
   point.work.nranks = value.at("nranks");
   point.work.bytes = value.at("bytes");
-  point.variant.algorithm = TRY(algorithm_named(point.work.collective, value.at("algorithm")));
+  point.variant.form = TRY(algorithm_named(point.work.collective, value.at("algorithm")));
   point.variant.protocol = TRY(protocol_named(value.at("protocol")));
   point.variant.channels = value.at("channels");
   point.variant.parts = value.at("parts");

@@ -11,9 +11,9 @@
 
 namespace niccolite::tune {
 
-using planner::Algorithm;
 using planner::buffer_bytes;
 using planner::Collective;
+using planner::Form;
 using planner::Variant;
 using planner::Workload;
 

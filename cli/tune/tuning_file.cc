@@ -69,18 +69,18 @@ std::string object(const std::string& name, const std::string& members, size_t d
 }
 
 std::string text_of(std::span<const CostLine> lines) {
-  std::map<Collective, std::map<const Algorithm*, std::map<Protocol, const planner::Cost*>>> all;
+  std::map<Collective, std::map<const Form*, std::map<Protocol, const planner::Cost*>>> all;
   for (const CostLine& line : lines)
-    all[line.algorithm->collective][line.algorithm][line.protocol] = &line.cost;
+    all[line.form->collective][line.form][line.protocol] = &line.cost;
   List collectives(",\n");
   for (const auto& [collective, of_collective] : all) {
     List algorithms(",\n");
-    for (const auto& [algorithm, of_algorithm] : of_collective) {
+    for (const auto& [form, of_algorithm] : of_collective) {
       List protocols(",\n");
       for (const auto& [protocol, cost] : of_algorithm)
         protocols.add(
             fmt::format("        \"{}\": {}", executor::name_of(protocol), text_of(*cost)));
-      algorithms.add(object(algorithm->name, protocols.text(), 3));
+      algorithms.add(object(form->name, protocols.text(), 3));
     }
     collectives.add(object(name_of(collective), algorithms.text(), 2));
   }
@@ -124,7 +124,7 @@ Tuning tuning_from(const Measurements& measurements, const Tuning& known,
   // with cores of their own, or of other numbers of ranks: prices between those are derived.
   const bool is_derived = tuning.machine == planner::MachineClass::Sockets;
   for (const CostLine& line : lines)
-    if (!is_derived || line.algorithm->collective == Collective::PointToPoint) tuning.set(line);
+    if (!is_derived || line.form->collective == Collective::PointToPoint) tuning.set(line);
   return tuning;
 }
 

@@ -10,8 +10,6 @@ namespace niccolite::algorithms {
 
 Result<schedule::Schedule> all_gather_ring(int nranks, const Options& options = {});
 Result<schedule::Schedule> all_gather_direct(int nranks, const Options& options = {});
-/// The direct one with a worker for each instruction (workers.h).
-Result<schedule::Schedule> all_gather_direct_workers(int nranks, const Options& options = {});
 Result<schedule::Schedule> all_gather_pat(int nranks, const Options& options = {});
 Result<schedule::Schedule> all_gather_hierarchical(int nranks, const Options& options = {});
 

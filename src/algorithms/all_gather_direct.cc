@@ -10,8 +10,7 @@
 // block once and sends it n - 1 times, the least possible; FIFO depth >= 1.
 //
 // Two workers let the rounds overlap. They write different blocks. Ranks start with different peers
-// (rank + 1, rank + 2, ...) so that no receiver is addressed by all at once. "direct_workers" has a
-// worker for each instruction.
+// (rank + 1, rank + 2, ...) so that no receiver is addressed by all at once.
 #include "algorithms/all_gather.h"
 #include "algorithms/workers.h"
 #include "schedule/builder.h"
@@ -22,36 +21,30 @@ using namespace schedule;  // the vocabulary of schedules: Builder, input, outpu
 
 namespace {
 
-Result<Schedule> build(const char* name, Workers workers, int nranks, const Options& options) {
-  TRY(check_options(name, nranks, max_ranks_of(workers), options));
-  if (nranks == 1) return alone(Collective::AllGather, name);
+constexpr const char* kName = "direct";
+
+}  // namespace
+
+Result<Schedule> all_gather_direct(int nranks, const Options& options) {
+  TRY(check_options(kName, nranks, kMaxDirectRanks, options));
+  if (nranks == 1) return alone(Collective::AllGather, kName);
   Builder builder({.collective = Collective::AllGather,
-                   .algorithm = name,
+                   .algorithm = kName,
                    .nranks = nranks,
                    .nblocks = nranks});
   for (const int rank : ranks_to_build(nranks, options)) {
-    WorkerSpreader spreader(builder, rank, nranks, workers, options);
-    WorkerBuilder push = spreader.of(kPushWorker);
+    PhaseWorkers workers(builder, rank, options);
+    WorkerBuilder& push = workers[kPushWorker];
     push.add({.source = input(0),
               .target = output(rank),
               .send_to = push.to(peers_by_distance(rank, nranks, 1))});
     // Rank - 1 sends here first, rank + 1 last.
     for (const int owner : peers_by_distance(rank, nranks, -1)) {
-      WorkerBuilder worker = spreader.of(kGatherWorker);
+      WorkerBuilder& worker = workers[kGatherWorker];
       worker.add({.receive_from = worker.from(owner), .target = output(owner)});
     }
   }
   return std::move(builder).take();
-}
-
-}  // namespace
-
-Result<Schedule> all_gather_direct(int nranks, const Options& options) {
-  return build("direct", Workers::ByPhase, nranks, options);
-}
-
-Result<Schedule> all_gather_direct_workers(int nranks, const Options& options) {
-  return build("direct_workers", Workers::ByInstruction, nranks, options);
 }
 
 }  // namespace niccolite::algorithms

@@ -11,8 +11,6 @@ namespace niccolite::algorithms {
 Result<schedule::Schedule> all_reduce_ring(int nranks, const Options& options = {});
 Result<schedule::Schedule> all_reduce_one_shot(int nranks, const Options& options = {});
 Result<schedule::Schedule> all_reduce_two_shot(int nranks, const Options& options = {});
-/// The two-shot with a worker for each instruction (workers.h).
-Result<schedule::Schedule> all_reduce_two_shot_workers(int nranks, const Options& options = {});
 Result<schedule::Schedule> all_reduce_tree(int nranks, const Options& options = {});
 Result<schedule::Schedule> all_reduce_recursive_doubling(int nranks, const Options& options = {});
 Result<schedule::Schedule> all_reduce_hierarchical(int nranks, const Options& options = {});

@@ -14,7 +14,7 @@
 // Three workers let the rounds overlap: while one round is reduced, the next is pushed and the last
 // one gathered. The workers share buffers in place, and causality keeps them apart: gather writes
 // block p at rank r only when p's sum has arrived, which contains what r's push read there.
-// "two_shot_workers" has a worker for each instruction, which the same causality keeps apart. An
+// Instructions may have a worker each (lowering/spread.h): the same causality keeps them apart. An
 // owner may then read block b of all inputs itself, reduce, and store the sums to all: it reads
 // each element before it sends what replaces it.
 //
@@ -31,45 +31,39 @@ using namespace schedule;  // the vocabulary of schedules: Builder, input, outpu
 
 namespace {
 
+constexpr const char* kName = "two_shot";
+
 // Two connections from each rank to each other.
 constexpr int kPush = 0;  // inputs, to the block's owner
 constexpr int kSums = 1;  // sums, from the block's owner
 
-Result<Schedule> build(const char* name, Workers workers, int nranks, const Options& options) {
-  TRY(check_options(name, nranks, max_ranks_of(workers), options));
-  if (nranks == 1) return alone(Collective::AllReduce, name);
+}  // namespace
+
+Result<Schedule> all_reduce_two_shot(int nranks, const Options& options) {
+  TRY(check_options(kName, nranks, kMaxDirectRanks, options));
+  if (nranks == 1) return alone(Collective::AllReduce, kName);
   Builder builder({.collective = Collective::AllReduce,
-                   .algorithm = name,
+                   .algorithm = kName,
                    .nranks = nranks,
                    .nblocks = nranks});
   for (const int rank : ranks_to_build(nranks, options)) {
-    WorkerSpreader spreader(builder, rank, nranks, workers, options);
+    PhaseWorkers workers(builder, rank, options);
     for (const int owner : peers_by_distance(rank, nranks, 1)) {
-      WorkerBuilder worker = spreader.of(kPushWorker);
+      WorkerBuilder& worker = workers[kPushWorker];
       worker.add({.source = input(owner), .send_to = worker.to(owner, kPush)});
     }
-    WorkerBuilder reducer = spreader.of(kReductionWorker);
+    WorkerBuilder& reducer = workers[kReductionWorker];
     Instruction reduction = reduction_of_all(reducer, rank, nranks, kPush, rank);
     reduction.target = output(rank);
     reduction.send_to = reducer.to(peers_by_distance(rank, nranks, 1), kSums);
     reducer.add(std::move(reduction));
     // Owner rank - 1 sends here first, rank + 1 last.
     for (const int owner : peers_by_distance(rank, nranks, -1)) {
-      WorkerBuilder worker = spreader.of(kGatherWorker);
+      WorkerBuilder& worker = workers[kGatherWorker];
       worker.add({.receive_from = worker.from(owner, kSums), .target = output(owner)});
     }
   }
   return std::move(builder).take();
-}
-
-}  // namespace
-
-Result<Schedule> all_reduce_two_shot(int nranks, const Options& options) {
-  return build("two_shot", Workers::ByPhase, nranks, options);
-}
-
-Result<Schedule> all_reduce_two_shot_workers(int nranks, const Options& options) {
-  return build("two_shot_workers", Workers::ByInstruction, nranks, options);
 }
 
 }  // namespace niccolite::algorithms

@@ -9,8 +9,6 @@
 namespace niccolite::algorithms {
 
 Result<schedule::Schedule> all_to_all_direct(int nranks, const Options& options = {});
-/// The direct one with a worker for each instruction (workers.h).
-Result<schedule::Schedule> all_to_all_direct_workers(int nranks, const Options& options = {});
 Result<schedule::Schedule> all_to_all_pat(int nranks, const Options& options);
 Result<schedule::Schedule> all_to_all_hierarchical(int nranks, const Options& options = {});
 

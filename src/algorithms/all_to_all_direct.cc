@@ -10,8 +10,7 @@
 // n - 1 blocks, the least possible; FIFO depth >= 1.
 //
 // Two workers let the rounds overlap. At each place of the lists all ranks address different peers.
-// The own block comes last: nobody waits for it. "direct_workers" has a worker for each
-// instruction.
+// The own block comes last: nobody waits for it.
 #include "algorithms/all_to_all.h"
 #include "algorithms/workers.h"
 #include "schedule/builder.h"
@@ -22,35 +21,31 @@ using namespace schedule;  // the vocabulary of schedules: Builder, input, outpu
 
 namespace {
 
-Result<Schedule> build(const char* name, Workers workers, int nranks, const Options& options) {
-  TRY(check_options(name, nranks, max_ranks_of(workers), options));
-  if (nranks == 1) return alone(Collective::AllToAll, name);
-  Builder builder(
-      {.collective = Collective::AllToAll, .algorithm = name, .nranks = nranks, .nblocks = nranks});
-  for (const int rank : ranks_to_build(nranks, options)) {
-    WorkerSpreader spreader(builder, rank, nranks, workers, options);
-    for (const int receiver : peers_by_distance(rank, nranks, 1)) {
-      WorkerBuilder worker = spreader.of(kPushWorker);
-      worker.add({.source = input(receiver), .send_to = worker.to(receiver)});
-    }
-    spreader.of(kPushWorker).add({.source = input(rank), .target = output(rank)});
-    // Rank - 1 sends here first, rank + 1 last.
-    for (const int sender : peers_by_distance(rank, nranks, -1)) {
-      WorkerBuilder worker = spreader.of(kGatherWorker);
-      worker.add({.receive_from = worker.from(sender), .target = output(sender)});
-    }
-  }
-  return std::move(builder).take();
-}
+constexpr const char* kName = "direct";
 
 }  // namespace
 
 Result<Schedule> all_to_all_direct(int nranks, const Options& options) {
-  return build("direct", Workers::ByPhase, nranks, options);
-}
-
-Result<Schedule> all_to_all_direct_workers(int nranks, const Options& options) {
-  return build("direct_workers", Workers::ByInstruction, nranks, options);
+  TRY(check_options(kName, nranks, kMaxDirectRanks, options));
+  if (nranks == 1) return alone(Collective::AllToAll, kName);
+  Builder builder({.collective = Collective::AllToAll,
+                   .algorithm = kName,
+                   .nranks = nranks,
+                   .nblocks = nranks});
+  for (const int rank : ranks_to_build(nranks, options)) {
+    PhaseWorkers workers(builder, rank, options);
+    for (const int receiver : peers_by_distance(rank, nranks, 1)) {
+      WorkerBuilder& worker = workers[kPushWorker];
+      worker.add({.source = input(receiver), .send_to = worker.to(receiver)});
+    }
+    workers[kPushWorker].add({.source = input(rank), .target = output(rank)});
+    // Rank - 1 sends here first, rank + 1 last.
+    for (const int sender : peers_by_distance(rank, nranks, -1)) {
+      WorkerBuilder& worker = workers[kGatherWorker];
+      worker.add({.receive_from = worker.from(sender), .target = output(sender)});
+    }
+  }
+  return std::move(builder).take();
 }
 
 }  // namespace niccolite::algorithms

@@ -9,13 +9,8 @@
 namespace niccolite::algorithms {
 
 Result<schedule::Schedule> broadcast_ring(int nranks, const Options& options = {});
-/// The ring as two chains side by side, for large data.
-Result<schedule::Schedule> broadcast_ring_halves(int nranks, const Options& options = {});
 Result<schedule::Schedule> broadcast_direct(int nranks, const Options& options = {});
 Result<schedule::Schedule> broadcast_scatter_gather(int nranks, const Options& options = {});
-/// With a worker for each instruction, for large data.
-Result<schedule::Schedule> broadcast_scatter_gather_workers(int nranks,
-                                                            const Options& options = {});
 Result<schedule::Schedule> broadcast_tree(int nranks, const Options& options = {});
 Result<schedule::Schedule> broadcast_hierarchical(int nranks, const Options& options = {});
 

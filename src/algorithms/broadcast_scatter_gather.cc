@@ -13,9 +13,9 @@
 //
 // Two workers let the rounds overlap: while the blocks of one round are gathered, those of the next
 // are forwarded. They share nothing, as each block is written by one worker. Block i belongs to the
-// rank i + 1 places behind the root. "scatter_gather_workers" has a worker for each instruction. An
-// owner may then read its block of the root's input itself and store it to all, in one go: the
-// first latency goes, and no part of the data waits for another.
+// rank i + 1 places behind the root. With a worker for each instruction (lowering/spread.h) an
+// owner may read its block of the root's input itself and store it to all, in one go: the first
+// latency goes, and no part of the data waits for another.
 //
 // Source: M. Barnett et al., "Interprocessor collective communication library (InterCom)", 1994,
 // with both halves done directly.
@@ -30,53 +30,47 @@ using namespace schedule;  // the vocabulary of schedules: Builder, input, outpu
 
 namespace {
 
+constexpr const char* kName = "scatter_gather";
+
 // Connections from the root, and between the others.
 constexpr int kScatter = 0;
 constexpr int kGather = 1;
 
-Result<Schedule> build(const char* name, Workers workers, int nranks, const Options& options) {
-  TRY(check_options(name, nranks, max_ranks_of(workers), options));
-  if (nranks == 1) return alone(Collective::Broadcast, name);
+}  // namespace
+
+Result<Schedule> broadcast_scatter_gather(int nranks, const Options& options) {
+  TRY(check_options(kName, nranks, kMaxDirectRanks, options));
+  if (nranks == 1) return alone(Collective::Broadcast, kName);
   const Owners owners{options.root, nranks};
   Builder builder({.collective = Collective::Broadcast,
-                   .algorithm = name,
+                   .algorithm = kName,
                    .nranks = nranks,
                    .nblocks = owners.count(),
                    .root = options.root});
   for (const int rank : ranks_to_build(nranks, options)) {
-    WorkerSpreader spreader(builder, rank, nranks, workers, options);
+    PhaseWorkers workers(builder, rank, options);
     if (rank == options.root) {
       for (int block = 0; block < owners.count(); ++block) {
-        WorkerBuilder worker = spreader.of(kPushWorker);
+        WorkerBuilder& worker = workers[kPushWorker];
         worker.add({.source = input(block), .send_to = worker.to(owners.rank_of(block), kScatter)});
       }
       for (int block = 0; block < owners.count(); ++block)
-        spreader.of(kGatherWorker).add({.source = input(block), .target = output(block)});
+        workers[kGatherWorker].add({.source = input(block), .target = output(block)});
       continue;
     }
     const int own = owners.block_of(rank);
-    WorkerBuilder forward = spreader.of(kPushWorker);
+    WorkerBuilder& forward = workers[kPushWorker];
     forward.add({.receive_from = forward.from(options.root, kScatter),
                  .target = output(own),
                  .send_to = forward.to(owners.others(own, 1), kGather)});
     // The owner before this one sends here first, the one after it last.
     for (const int owner : owners.others(own, -1)) {
-      WorkerBuilder worker = spreader.of(kGatherWorker);
+      WorkerBuilder& worker = workers[kGatherWorker];
       worker.add(
           {.receive_from = worker.from(owner, kGather), .target = output(owners.block_of(owner))});
     }
   }
   return std::move(builder).take();
-}
-
-}  // namespace
-
-Result<Schedule> broadcast_scatter_gather(int nranks, const Options& options) {
-  return build("scatter_gather", Workers::ByPhase, nranks, options);
-}
-
-Result<Schedule> broadcast_scatter_gather_workers(int nranks, const Options& options) {
-  return build("scatter_gather_workers", Workers::ByInstruction, nranks, options);
 }
 
 }  // namespace niccolite::algorithms

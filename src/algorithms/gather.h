@@ -9,8 +9,6 @@
 namespace niccolite::algorithms {
 
 Result<schedule::Schedule> gather_direct(int nranks, const Options& options = {});
-/// The direct one with a worker for each instruction (workers.h).
-Result<schedule::Schedule> gather_direct_workers(int nranks, const Options& options = {});
 Result<schedule::Schedule> gather_pat(int nranks, const Options& options);
 
 }  // namespace niccolite::algorithms

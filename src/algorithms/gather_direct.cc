@@ -9,7 +9,7 @@
 // Claim: n instructions at the root, 1 elsewhere; one network latency, the least possible; each
 // rank but the root sends its block once; FIFO depth >= 1.
 //
-// "direct_workers" has a worker for each instruction, so that no peer's block waits for another's.
+// With a worker for each instruction (lowering/spread.h) no peer's block waits for another's.
 #include "algorithms/gather.h"
 #include "algorithms/workers.h"
 #include "schedule/builder.h"
@@ -20,39 +20,33 @@ using namespace schedule;  // the vocabulary of schedules: Builder, input, outpu
 
 namespace {
 
-Result<Schedule> build(const char* name, Workers workers, int nranks, const Options& options) {
-  TRY(check_options(name, nranks, max_ranks_of(workers), options));
-  if (nranks == 1) return alone(Collective::Gather, name);
-  const int root = options.root;
-  Builder builder({.collective = Collective::Gather,
-                   .algorithm = name,
-                   .nranks = nranks,
-                   .nblocks = nranks,
-                   .root = root});
-  for (const int rank : ranks_to_build(nranks, options)) {
-    WorkerSpreader spreader(builder, rank, nranks, workers, options);
-    if (rank != root) {
-      WorkerBuilder worker = spreader.of(kPushWorker);
-      worker.add({.source = input(0), .send_to = worker.to(root)});
-      continue;
-    }
-    spreader.of(kGatherWorker).add({.source = input(0), .target = output(root)});
-    for (const int sender : peers_by_distance(root, nranks, 1)) {
-      WorkerBuilder worker = spreader.of(kGatherWorker);
-      worker.add({.receive_from = worker.from(sender), .target = output(sender)});
-    }
-  }
-  return std::move(builder).take();
-}
+constexpr const char* kName = "direct";
 
 }  // namespace
 
 Result<Schedule> gather_direct(int nranks, const Options& options) {
-  return build("direct", Workers::ByPhase, nranks, options);
-}
-
-Result<Schedule> gather_direct_workers(int nranks, const Options& options) {
-  return build("direct_workers", Workers::ByInstruction, nranks, options);
+  TRY(check_options(kName, nranks, kMaxDirectRanks, options));
+  if (nranks == 1) return alone(Collective::Gather, kName);
+  const int root = options.root;
+  Builder builder({.collective = Collective::Gather,
+                   .algorithm = kName,
+                   .nranks = nranks,
+                   .nblocks = nranks,
+                   .root = root});
+  for (const int rank : ranks_to_build(nranks, options)) {
+    PhaseWorkers workers(builder, rank, options);
+    if (rank != root) {
+      WorkerBuilder& worker = workers[kPushWorker];
+      worker.add({.source = input(0), .send_to = worker.to(root)});
+      continue;
+    }
+    workers[kGatherWorker].add({.source = input(0), .target = output(root)});
+    for (const int sender : peers_by_distance(root, nranks, 1)) {
+      WorkerBuilder& worker = workers[kGatherWorker];
+      worker.add({.receive_from = worker.from(sender), .target = output(sender)});
+    }
+  }
+  return std::move(builder).take();
 }
 
 }  // namespace niccolite::algorithms

@@ -27,7 +27,7 @@ constexpr size_t kMostName = 48;
 // Of all collectives together, so that a number of one byte tells all algorithms apart
 // (observe::Event).
 constexpr size_t kMostLoaded = 128;
-// Of one collective, beside those that are built in (kMostOfCollective).
+// Of one collective, beside those that are built in (kMostFormsOfCollective).
 constexpr size_t kMostLoadedOfCollective = 16;
 
 Result<std::string> read_text(const std::string& path) {

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "algorithms/workers.h"
-
 namespace niccolite::algorithms {
 
 Machines::Machines(int nranks, const Options& options) {
@@ -35,12 +33,6 @@ std::vector<int> Machines::neighbours(int rank) const {
 
 std::vector<int> Machines::others(int machine, int step) const {
   return peers_by_distance(machine, count(), step);
-}
-
-schedule::WorkerBuilder& PhaseWorkers::operator[](size_t phase) {
-  std::optional<schedule::WorkerBuilder>& worker = workers_[phase];
-  if (!worker) worker.emplace(builder_.add_worker(rank_));
-  return *worker;
 }
 
 GatherWorkers::GatherWorkers(schedule::Builder& builder, int rank, int nranks)

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "algorithms/options.h"
+#include "algorithms/workers.h"
 #include "schedule/builder.h"
 
 namespace niccolite::algorithms {
@@ -45,19 +46,6 @@ class Machines {
   std::vector<std::vector<int>> ranks_;
   int rails_ = 0;
   int most_ranks_ = 0;
-};
-
-/// Workers of one rank that come into being when first used.
-class PhaseWorkers {
- public:
-  PhaseWorkers(schedule::Builder& builder, int rank) : builder_(builder), rank_(rank) {}
-  schedule::WorkerBuilder& operator[](size_t phase);
-
- private:
-  static constexpr size_t kMostPhases = 5;
-  schedule::Builder& builder_;
-  const int rank_;
-  std::optional<schedule::WorkerBuilder> workers_[kMostPhases];
 };
 
 /// The workers of one rank that store what comes: one, or among few ranks one for each connection,

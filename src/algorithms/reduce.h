@@ -9,12 +9,8 @@
 namespace niccolite::algorithms {
 
 Result<schedule::Schedule> reduce_ring(int nranks, const Options& options = {});
-/// The ring as two chains side by side, for large data.
-Result<schedule::Schedule> reduce_ring_halves(int nranks, const Options& options = {});
 Result<schedule::Schedule> reduce_direct(int nranks, const Options& options = {});
 Result<schedule::Schedule> reduce_two_shot(int nranks, const Options& options = {});
-/// With a worker for each instruction, for large data.
-Result<schedule::Schedule> reduce_two_shot_workers(int nranks, const Options& options = {});
 Result<schedule::Schedule> reduce_tree(int nranks, const Options& options = {});
 Result<schedule::Schedule> reduce_hierarchical(int nranks, const Options& options = {});
 

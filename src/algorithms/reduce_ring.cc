@@ -13,9 +13,6 @@
 // Partial sums travel: reduced in ring order from the rank after the root, rounded once per hop. In
 // place is safe: only the last instruction writes.
 //
-// "ring_halves" is two such chains side by side, each with a block (half of the data), a worker and
-// connections of its own: while one worker publishes a chunk, the other moves one.
-//
 // Source: the pipelined chain of R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of collective
 // communication operations in MPICH", 2005.
 #include "algorithms/reduce.h"
@@ -28,41 +25,34 @@ using namespace schedule;  // the vocabulary of schedules: Builder, input, outpu
 
 namespace {
 
-void add_worker(Builder& builder, const Seat& seat, int root, int half) {
+constexpr const char* kName = "ring";
+
+void add_worker(Builder& builder, const Seat& seat, int root) {
   WorkerBuilder worker = builder.add_worker(seat.rank(), seat.channel());
   const bool is_root = seat.rank() == root, is_first = seat.rank(-1) == root;
-  worker.add({.receive_from = is_first ? kNone : worker.from(seat.rank(-1), half),
-              .source = input(half),
+  worker.add({.receive_from = is_first ? kNone : worker.from(seat.rank(-1)),
+              .source = input(0),
               .source_position = is_first ? 0 : 1,  // after the ranks before it on the ring
               .reduce = !is_first,
-              .target = is_root ? std::optional(output(half)) : std::nullopt,
-              .send_to = is_root ? kNone : worker.to(seat.rank(1), half),
+              .target = is_root ? std::optional(output(0)) : std::nullopt,
+              .send_to = is_root ? kNone : worker.to(seat.rank(1)),
               .finish = is_root});
-}
-
-Result<Schedule> build(const char* name, int halves, int nranks, const Options& options) {
-  TRY(check_options(name, nranks, kMaxRingRanks, options));
-  const std::vector<std::vector<int>> rings = TRY(rings_of(nranks, options));
-  if (nranks == 1) return alone(Collective::Reduce, name);
-  Builder builder({.collective = Collective::Reduce,
-                   .algorithm = name,
-                   .nranks = nranks,
-                   .nblocks = halves,
-                   .root = options.root,
-                   .partial_sums = true});
-  for (const Seat& seat : seats_to_build(rings, options))
-    for (int half = 0; half < halves; ++half) add_worker(builder, seat, options.root, half);
-  return std::move(builder).take();
 }
 
 }  // namespace
 
 Result<Schedule> reduce_ring(int nranks, const Options& options) {
-  return build("ring", /*halves=*/1, nranks, options);
-}
-
-Result<Schedule> reduce_ring_halves(int nranks, const Options& options) {
-  return build("ring_halves", kHalves, nranks, options);
+  TRY(check_options(kName, nranks, kMaxRingRanks, options));
+  const std::vector<std::vector<int>> rings = TRY(rings_of(nranks, options));
+  if (nranks == 1) return alone(Collective::Reduce, kName);
+  Builder builder({.collective = Collective::Reduce,
+                   .algorithm = kName,
+                   .nranks = nranks,
+                   .nblocks = 1,
+                   .root = options.root,
+                   .partial_sums = true});
+  for (const Seat& seat : seats_to_build(rings, options)) add_worker(builder, seat, options.root);
+  return std::move(builder).take();
 }
 
 }  // namespace niccolite::algorithms

@@ -10,8 +10,6 @@ namespace niccolite::algorithms {
 
 Result<schedule::Schedule> reduce_scatter_ring(int nranks, const Options& options = {});
 Result<schedule::Schedule> reduce_scatter_direct(int nranks, const Options& options = {});
-/// The direct one with a worker for each instruction (workers.h).
-Result<schedule::Schedule> reduce_scatter_direct_workers(int nranks, const Options& options = {});
 Result<schedule::Schedule> reduce_scatter_pat(int nranks, const Options& options = {});
 Result<schedule::Schedule> reduce_scatter_hierarchical(int nranks, const Options& options = {});
 

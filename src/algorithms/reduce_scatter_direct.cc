@@ -11,7 +11,7 @@
 // in one instruction: no partial sum is ever rounded.
 //
 // Two workers let the rounds overlap. In place, the reduction writes the one block that the push
-// does not read. "direct_workers" has a worker for each instruction.
+// does not read.
 #include "algorithms/instructions.h"
 #include "algorithms/reduce_scatter.h"
 #include "algorithms/workers.h"
@@ -23,35 +23,29 @@ using namespace schedule;  // the vocabulary of schedules: Builder, input, outpu
 
 namespace {
 
-Result<Schedule> build(const char* name, Workers workers, int nranks, const Options& options) {
-  TRY(check_options(name, nranks, max_ranks_of(workers), options));
-  if (nranks == 1) return alone(Collective::ReduceScatter, name);
+constexpr const char* kName = "direct";
+
+}  // namespace
+
+Result<Schedule> reduce_scatter_direct(int nranks, const Options& options) {
+  TRY(check_options(kName, nranks, kMaxDirectRanks, options));
+  if (nranks == 1) return alone(Collective::ReduceScatter, kName);
   Builder builder({.collective = Collective::ReduceScatter,
-                   .algorithm = name,
+                   .algorithm = kName,
                    .nranks = nranks,
                    .nblocks = nranks});
   for (const int rank : ranks_to_build(nranks, options)) {
-    WorkerSpreader spreader(builder, rank, nranks, workers, options);
+    PhaseWorkers workers(builder, rank, options);
     for (const int owner : peers_by_distance(rank, nranks, 1)) {
-      WorkerBuilder worker = spreader.of(kPushWorker);
+      WorkerBuilder& worker = workers[kPushWorker];
       worker.add({.source = input(owner), .send_to = worker.to(owner)});
     }
-    WorkerBuilder reducer = spreader.of(kReductionWorker);
+    WorkerBuilder& reducer = workers[kReductionWorker];
     Instruction reduction = reduction_of_all(reducer, rank, nranks, /*tag=*/0, rank);
     reduction.target = output(0);
     reducer.add(std::move(reduction));
   }
   return std::move(builder).take();
-}
-
-}  // namespace
-
-Result<Schedule> reduce_scatter_direct(int nranks, const Options& options) {
-  return build("direct", Workers::ByPhase, nranks, options);
-}
-
-Result<Schedule> reduce_scatter_direct_workers(int nranks, const Options& options) {
-  return build("direct_workers", Workers::ByInstruction, nranks, options);
 }
 
 }  // namespace niccolite::algorithms

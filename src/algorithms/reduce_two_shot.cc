@@ -17,9 +17,9 @@
 // block beside the sums of the others, more than any other rank.
 //
 // In place is safe: block b of the root's output gets the sum of block b of its input, and so comes
-// after that has been read. "two_shot_workers" has a worker for each instruction, which the same
-// causality keeps apart. An owner may then read its block of all inputs itself, reduce, and store
-// the sums to the root: it reads each element before it sends what replaces it.
+// after that has been read. The same causality keeps instructions apart that have a
+// worker each (lowering/spread.h). An owner may then read its block of all inputs itself, reduce,
+// and store the sums to the root: it reads each element before it sends what replaces it.
 //
 // Source: R. Rabenseifner, "Optimization of collective reduction operations", 2004 (reduce), with
 // both halves done directly and without the root among those that reduce.
@@ -35,58 +35,52 @@ using namespace schedule;  // the vocabulary of schedules: Builder, input, outpu
 
 namespace {
 
+constexpr const char* kName = "two_shot";
+
 // Connections to the block's owner, and from it to the root.
 constexpr int kPush = 0;
 constexpr int kSums = 1;
 
-void add_pushes(WorkerSpreader& spreader, const Owners& owners, const std::vector<int>& to) {
+void add_pushes(PhaseWorkers& workers, const Owners& owners, const std::vector<int>& to) {
   for (const int owner : to) {
-    WorkerBuilder worker = spreader.of(kPushWorker);
+    WorkerBuilder& worker = workers[kPushWorker];
     worker.add({.source = input(owners.block_of(owner)), .send_to = worker.to(owner, kPush)});
   }
 }
 
-Result<Schedule> build(const char* name, Workers workers, int nranks, const Options& options) {
-  TRY(check_options(name, nranks, max_ranks_of(workers), options));
-  if (nranks == 1) return alone(Collective::Reduce, name);
+}  // namespace
+
+Result<Schedule> reduce_two_shot(int nranks, const Options& options) {
+  TRY(check_options(kName, nranks, kMaxDirectRanks, options));
+  if (nranks == 1) return alone(Collective::Reduce, kName);
   const Owners owners{options.root, nranks};
   // By phase, two owners' push workers could expose: each holds one instruction. The root's does
   // not.
   Builder builder({.collective = Collective::Reduce,
-                   .algorithm = name,
+                   .algorithm = kName,
                    .nranks = nranks,
                    .nblocks = owners.count(),
                    .root = options.root});
   for (const int rank : ranks_to_build(nranks, options)) {
-    WorkerSpreader spreader(builder, rank, nranks, workers, options);
+    PhaseWorkers workers(builder, rank, options);
     if (rank == options.root) {
       const std::vector<int> all = peers_by_distance(rank, nranks, 1);
-      add_pushes(spreader, owners, all);
+      add_pushes(workers, owners, all);
       for (const int owner : all) {
-        WorkerBuilder worker = spreader.of(kGatherWorker);
+        WorkerBuilder& worker = workers[kGatherWorker];
         worker.add(
             {.receive_from = worker.from(owner, kSums), .target = output(owners.block_of(owner))});
       }
       continue;
     }
     const int own = owners.block_of(rank);
-    add_pushes(spreader, owners, owners.others(own, 1));
-    WorkerBuilder reducer = spreader.of(kReductionWorker);
+    add_pushes(workers, owners, owners.others(own, 1));
+    WorkerBuilder& reducer = workers[kReductionWorker];
     Instruction reduction = reduction_of_all(reducer, rank, nranks, kPush, own);
     reduction.send_to = reducer.to(options.root, kSums);
     reducer.add(std::move(reduction));
   }
   return std::move(builder).take();
-}
-
-}  // namespace
-
-Result<Schedule> reduce_two_shot(int nranks, const Options& options) {
-  return build("two_shot", Workers::ByPhase, nranks, options);
-}
-
-Result<Schedule> reduce_two_shot_workers(int nranks, const Options& options) {
-  return build("two_shot_workers", Workers::ByInstruction, nranks, options);
 }
 
 }  // namespace niccolite::algorithms

@@ -13,7 +13,6 @@
 #include "algorithms/reduce.h"
 #include "algorithms/reduce_scatter.h"
 #include "algorithms/scatter.h"
-#include "algorithms/workers.h"
 
 namespace niccolite::algorithms {
 namespace {
@@ -33,7 +32,6 @@ double levels(int n) {
 Load twice_round(int n) { return {2 * others(n), 2 * others(n) / n, n}; }
 Load once_round(int n) { return {others(n), others(n), 1}; }
 Load along_a_chain(int n) { return {others(n), 1, 1}; }
-Load along_two_chains(int n) { return {others(n), 1, 2}; }
 Load to_all(int n) { return {double(n), others(n), 1}; }
 Load to_owners_and_back(int n) { return {double(n), 2 * others(n) / n, n}; }
 Load by_owners(int n) { return {double(n), 1, std::max(1, n - 1)}; }
@@ -43,28 +41,24 @@ Load forwarded(int n) { return {levels(n), others(n), 1}; }
 Load forwarded_to_all(int n) { return {levels(n), std::max(1.0, n / 2.0 * levels(n)), 1}; }
 Load one_message(int) { return {2, 1, 1}; }
 
-// Traits, for a table whose rows are lines. The `_workers` and `_halves` of an algorithm are forms
-// of its family.
+// Traits, for a table whose rows are lines.
 
 constexpr Traits ring(Load (*load)(int)) { return {.load = load, .pattern = Pattern::Ring}; }
-constexpr Traits halves_of_ring(Load (*load)(int)) {
-  return {.family = "ring", .load = load, .pattern = Pattern::Ring};
+constexpr Traits chain(Load (*load)(int)) {
+  return {.load = load, .pattern = Pattern::Ring, .gains_by_halves = true};
 }
 constexpr Traits forwarding(Load (*load)(int)) {
   return {.load = load, .pattern = Pattern::Forwarding};
 }
 /// Every rank with every other.
 constexpr Traits among_all(Load (*load)(int), Suits suits = Suits::Anything) {
-  return {.load = load, .connects_all = true, .suits = suits};
+  return {.load = load, .connects_all = true, .suits = suits, .gains_by_workers = true};
 }
-constexpr Traits workers_of(const char* family, Load (*load)(int), Suits suits = Suits::Anything) {
-  return {.family = family, .load = load, .connects_all = true, .suits = suits};
-}
-constexpr Traits in_one_step(const char* family, Suits suits = Suits::Anything) {
-  return {
-      .family = family, .load = to_all, .connects_all = true, .is_one_step = true, .suits = suits};
-}
-constexpr Traits kDirect = among_all(to_all);
+constexpr Traits kOneStep{.load = to_all, .connects_all = true, .is_one_step = true};
+constexpr Traits kOneShot{
+    .load = to_all, .connects_all = true, .is_one_step = true, .suits = Suits::LowestLatency};
+constexpr Traits kDirect{
+    .load = to_all, .connects_all = true, .is_one_step = true, .gains_by_workers = true};
 constexpr Traits kTree{.pattern = Pattern::Tree};
 constexpr Traits kTreeOfMachines{.pattern = Pattern::Tree, .follows_machines = true};
 constexpr Traits kPatOfMachines{
@@ -72,64 +66,52 @@ constexpr Traits kPatOfMachines{
 constexpr Traits kHierarchical{
     .suits = Suits::SeveralMachines, .pattern = Pattern::Hierarchical, .follows_machines = true};
 
-constexpr auto kLatency = Suits::LowestLatency;
 constexpr auto kThree = Suits::ThreeRanks;
 
 constexpr int kRing = kMaxRingRanks;
 constexpr int kAmongAll = kMaxDirectRanks;
 constexpr int kForwarding = kMaxForwardingRanks;
-constexpr int kWorkers = kMaxWorkersRanks;
 
 // clang-format off
 constexpr Algorithm kAlgorithms[] = {
 //   name                      of             ranks           built by                          traits
     {"ring",                   AllReduce,     1, kRing,       all_reduce_ring,                  ring(twice_round)},
-    {"one_shot",               AllReduce,     1, kAmongAll,   all_reduce_one_shot,              in_one_step(nullptr, kLatency)},
+    {"one_shot",               AllReduce,     1, kAmongAll,   all_reduce_one_shot,              kOneShot},
     {"two_shot",               AllReduce,     1, kAmongAll,   all_reduce_two_shot,              among_all(to_owners_and_back)},
-    {"two_shot_workers",       AllReduce,     1, kWorkers,    all_reduce_two_shot_workers,      workers_of("two_shot", to_owners_and_back)},
     {"tree",                   AllReduce,     1, kRing,       all_reduce_tree,                  kTreeOfMachines},
     {"recursive_doubling",     AllReduce,     1, kRing,       all_reduce_recursive_doubling,    kTree},
     {"hierarchical",           AllReduce,     1, kAmongAll,   all_reduce_hierarchical,          kHierarchical},
 
-    {"ring",                   Reduce,        1, kRing,       reduce_ring,                      ring(along_a_chain)},
-    {"ring_halves",            Reduce,        1, kRing,       reduce_ring_halves,               halves_of_ring(along_two_chains)},
-    {"direct",                 Reduce,        1, kAmongAll,   reduce_direct,                    in_one_step(nullptr)},
+    {"ring",                   Reduce,        1, kRing,       reduce_ring,                      chain(along_a_chain)},
+    {"direct",                 Reduce,        1, kAmongAll,   reduce_direct,                    kOneStep},
     {"two_shot",               Reduce,        1, kAmongAll,   reduce_two_shot,                  among_all(by_owners, kThree)},
-    {"two_shot_workers",       Reduce,        1, kWorkers,    reduce_two_shot_workers,          workers_of("two_shot", by_owners, kThree)},
     {"tree",                   Reduce,        1, kRing,       reduce_tree,                      kTreeOfMachines},
     {"hierarchical",           Reduce,        1, kAmongAll,   reduce_hierarchical,              kHierarchical},
 
-    {"ring",                   Broadcast,     1, kRing,       broadcast_ring,                   ring(along_a_chain)},
-    {"ring_halves",            Broadcast,     1, kRing,       broadcast_ring_halves,            halves_of_ring(along_two_chains)},
-    {"direct",                 Broadcast,     1, kAmongAll,   broadcast_direct,                 in_one_step(nullptr)},
+    {"ring",                   Broadcast,     1, kRing,       broadcast_ring,                   chain(along_a_chain)},
+    {"direct",                 Broadcast,     1, kAmongAll,   broadcast_direct,                 kOneStep},
     {"scatter_gather",         Broadcast,     1, kAmongAll,   broadcast_scatter_gather,         among_all(from_root_by_owners, kThree)},
-    {"scatter_gather_workers", Broadcast,     1, kWorkers,    broadcast_scatter_gather_workers, workers_of("scatter_gather", from_root_by_owners, kThree)},
     {"tree",                   Broadcast,     1, kRing,       broadcast_tree,                   kTreeOfMachines},
     {"hierarchical",           Broadcast,     1, kAmongAll,   broadcast_hierarchical,           kHierarchical},
 
     {"ring",                   AllGather,     1, kRing,       all_gather_ring,                  ring(once_round)},
     {"direct",                 AllGather,     1, kAmongAll,   all_gather_direct,                kDirect},
-    {"direct_workers",         AllGather,     1, kWorkers,    all_gather_direct_workers,        in_one_step("direct")},
     {"pat",                    AllGather,     1, kRing,       all_gather_pat,                   kPatOfMachines},
     {"hierarchical",           AllGather,     1, kAmongAll,   all_gather_hierarchical,          kHierarchical},
 
     {"ring",                   ReduceScatter, 1, kRing,       reduce_scatter_ring,              ring(once_round)},
     {"direct",                 ReduceScatter, 1, kAmongAll,   reduce_scatter_direct,            kDirect},
-    {"direct_workers",         ReduceScatter, 1, kWorkers,    reduce_scatter_direct_workers,    in_one_step("direct")},
     {"pat",                    ReduceScatter, 1, kRing,       reduce_scatter_pat,               kPatOfMachines},
     {"hierarchical",           ReduceScatter, 1, kAmongAll,   reduce_scatter_hierarchical,      kHierarchical},
 
     {"direct",                 AllToAll,      1, kAmongAll,   all_to_all_direct,                kDirect},
-    {"direct_workers",         AllToAll,      1, kWorkers,    all_to_all_direct_workers,        in_one_step("direct")},
     {"pat",                    AllToAll,      1, kForwarding, all_to_all_pat,                   forwarding(forwarded_to_all)},
     {"hierarchical",           AllToAll,      1, kAmongAll,   all_to_all_hierarchical,          kHierarchical},
 
     {"direct",                 Gather,        1, kAmongAll,   gather_direct,                    kDirect},
-    {"direct_workers",         Gather,        1, kWorkers,    gather_direct_workers,            in_one_step("direct")},
     {"pat",                    Gather,        1, kRing,       gather_pat,                       forwarding(forwarded)},
 
     {"direct",                 Scatter,       1, kAmongAll,   scatter_direct,                   kDirect},
-    {"direct_workers",         Scatter,       1, kWorkers,    scatter_direct_workers,           in_one_step("direct")},
     {"pat",                    Scatter,       1, kRing,       scatter_pat,                      forwarding(forwarded)},
 
     // Of messages.
@@ -151,7 +133,11 @@ constexpr bool is_in_order() {
   size_t counted = 0;
   for (int c = 0; c < schedule::kCollectives; ++c) {
     const auto [first, last] = range_of(kAlgorithms, static_cast<schedule::Collective>(c));
-    if (last - first > kMostOfCollective / 2) return false;  // files have the other half
+    size_t forms = 0;
+    for (size_t i = first; i < last; ++i)
+      forms += 1 + (kAlgorithms[i].traits.gains_by_workers ? 1 : 0) +
+               (kAlgorithms[i].traits.gains_by_halves ? 1 : 0);
+    if (forms > kMostFormsOfCollective / 2) return false;  // files have the other half
     counted += last - first;
   }
   return counted == std::size(kAlgorithms);
@@ -160,8 +146,9 @@ static_assert(is_in_order(), "algorithms of one collective lie side by side, and
 
 bool is_built_in(schedule::Collective collective, std::string_view name) {
   const auto is_named = [&](const Algorithm& each) {
-    return each.collective == collective && (each.name == name || each.family() == name ||
-                                             std::string(each.name) + "_plain" == name);
+    if (each.collective != collective || !name.starts_with(each.name)) return false;
+    const std::string_view rest = name.substr(std::string_view(each.name).size());
+    return rest.empty() || rest == kPlain || rest == kByWorkers || rest == kByHalves;
   };
   return std::ranges::any_of(kAlgorithms, is_named);
 }
@@ -238,10 +225,6 @@ std::span<const Algorithm> of(schedule::Collective collective) {
   return every.subspan(first, last - first);
 }
 
-size_t index_of(const Algorithm& algorithm) {
-  return static_cast<size_t>(&algorithm - of(algorithm.collective).data());
-}
-
 const Algorithm* find(schedule::Collective collective, std::string_view name) {
   for (const Algorithm& algorithm : of(collective))
     if (algorithm.name == name) return &algorithm;
@@ -249,19 +232,5 @@ const Algorithm* find(schedule::Collective collective, std::string_view name) {
 }
 
 const Algorithm& of_messages() { return of(PointToPoint).front(); }
-
-const Algorithm* one_step(schedule::Collective collective) {
-  for (const Algorithm& algorithm : of(collective))
-    if (algorithm.traits.is_one_step) return &algorithm;
-  return nullptr;
-}
-
-std::string selector_of(const Algorithm& algorithm) {
-  const auto shares_name = [&](const Algorithm& other) {
-    return &other != &algorithm && other.family() == algorithm.name;
-  };
-  const bool has_forms = std::ranges::any_of(of(algorithm.collective), shares_name);
-  return has_forms ? std::string(algorithm.name) + "_plain" : algorithm.name;
-}
 
 }  // namespace niccolite::algorithms

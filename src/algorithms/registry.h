@@ -1,13 +1,12 @@
 // The algorithms there are, by collective and name. An algorithm is known to the rest of the
 // library by its entry here alone: whatever chooses, prices, names or selects algorithms reads the
-// entry. Algorithms of files (loaded.h) follow the built-in ones, collective by collective. Constant
-// from the first use on: any thread.
+// entry. Algorithms of files (loaded.h) follow the built-in ones, collective by collective.
+// Constant from the first use on: any thread.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
 #include <string_view>
 
 #include "algorithms/options.h"
@@ -42,15 +41,15 @@ enum class Pattern : uint8_t {
 
 /// What the planner knows of an algorithm beside its schedule.
 struct Traits {
-  /// Algorithms that differ only in how their instructions are spread over workers are *forms* of
-  /// one family, whose name selects all of them. Null: the algorithm's own name.
-  const char* family = nullptr;
   Load (*load)(int nranks) = nullptr;
   bool connects_all = false;  // every rank with every other (or with the root)
   bool is_one_step = false;   // what a rank sends comes from its input, and ends where it goes
   Suits suits = Suits::Anything;
   Pattern pattern = Pattern::Direct;
   bool follows_machines = false;  // who sends what to whom depends on which ranks share a machine
+  // Other workers than the algorithm's own may be faster (planner/form.h):
+  bool gains_by_workers = false;  // one for each instruction, among few ranks
+  bool gains_by_halves = false;   // two in the place of one
 };
 
 struct Loaded;
@@ -81,8 +80,6 @@ struct Algorithm {
   int max_ranks;
   Build build;  // null: of messages
   Traits traits{};
-
-  std::string_view family() const { return traits.family != nullptr ? traits.family : name; }
 };
 
 /// Adds the algorithm in `text` (schedule/file.h) to the registry, before its first use. `origin`
@@ -99,23 +96,16 @@ std::span<const Algorithm> all();
 /// (point_to_point.h).
 std::span<const Algorithm> of(schedule::Collective collective);
 
-/// The most algorithms that a collective may have: sets of them travel as bits.
-inline constexpr size_t kMostOfCollective = 32;
-/// The place of a registered algorithm in of(algorithm.collective).
-size_t index_of(const Algorithm& algorithm);
+/// The most forms (planner/form.h) that the algorithms of a collective may have: sets of them
+/// travel as bits.
+inline constexpr size_t kMostFormsOfCollective = 32;
+/// What follows an algorithm's name in the names of its forms.
+inline constexpr std::string_view kPlain = "_plain", kByWorkers = "_workers", kByHalves = "_halves";
 
 /// Null when there is none of that name.
 const Algorithm* find(schedule::Collective collective, std::string_view name);
 
 /// That of messages (PointToPoint).
 const Algorithm& of_messages();
-
-/// The algorithm of `collective` in which nothing is sent but blocks of the input, to the ranks
-/// that reduce or store them, in the form that the cost model knows best; null: of messages.
-const Algorithm* one_step(schedule::Collective collective);
-
-/// What selects this form alone: its name, or "two_shot_plain" where the family's name is taken
-/// for all forms.
-std::string selector_of(const Algorithm& algorithm);
 
 }  // namespace niccolite::algorithms

@@ -7,9 +7,6 @@
 
 namespace niccolite::algorithms {
 
-/// Chains side by side, each with half of the data, in algorithms whose name ends in "_halves".
-inline constexpr int kHalves = 2;
-
 /// One rank's place on one ring.
 class Seat {
  public:

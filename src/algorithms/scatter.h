@@ -9,8 +9,6 @@
 namespace niccolite::algorithms {
 
 Result<schedule::Schedule> scatter_direct(int nranks, const Options& options = {});
-/// The direct one with a worker for each instruction (workers.h).
-Result<schedule::Schedule> scatter_direct_workers(int nranks, const Options& options = {});
 Result<schedule::Schedule> scatter_pat(int nranks, const Options& options);
 
 }  // namespace niccolite::algorithms

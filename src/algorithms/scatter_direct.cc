@@ -9,7 +9,7 @@
 // Claim: n instructions at the root, 1 elsewhere; one network latency, the least possible; the root
 // sends n - 1 blocks; FIFO depth >= 1. The own block comes last: nobody waits for it.
 //
-// "direct_workers" has a worker for each instruction, so that no peer's block waits for another's.
+// With a worker for each instruction (lowering/spread.h) no peer's block waits for another's.
 #include "algorithms/scatter.h"
 #include "algorithms/workers.h"
 #include "schedule/builder.h"
@@ -20,39 +20,33 @@ using namespace schedule;  // the vocabulary of schedules: Builder, input, outpu
 
 namespace {
 
-Result<Schedule> build(const char* name, Workers workers, int nranks, const Options& options) {
-  TRY(check_options(name, nranks, max_ranks_of(workers), options));
-  if (nranks == 1) return alone(Collective::Scatter, name);
-  const int root = options.root;
-  Builder builder({.collective = Collective::Scatter,
-                   .algorithm = name,
-                   .nranks = nranks,
-                   .nblocks = nranks,
-                   .root = root});
-  for (const int rank : ranks_to_build(nranks, options)) {
-    WorkerSpreader spreader(builder, rank, nranks, workers, options);
-    if (rank != root) {
-      WorkerBuilder worker = spreader.of(kGatherWorker);
-      worker.add({.receive_from = worker.from(root), .target = output(0)});
-      continue;
-    }
-    for (const int receiver : peers_by_distance(root, nranks, 1)) {
-      WorkerBuilder worker = spreader.of(kPushWorker);
-      worker.add({.source = input(receiver), .send_to = worker.to(receiver)});
-    }
-    spreader.of(kPushWorker).add({.source = input(root), .target = output(0)});
-  }
-  return std::move(builder).take();
-}
+constexpr const char* kName = "direct";
 
 }  // namespace
 
 Result<Schedule> scatter_direct(int nranks, const Options& options) {
-  return build("direct", Workers::ByPhase, nranks, options);
-}
-
-Result<Schedule> scatter_direct_workers(int nranks, const Options& options) {
-  return build("direct_workers", Workers::ByInstruction, nranks, options);
+  TRY(check_options(kName, nranks, kMaxDirectRanks, options));
+  if (nranks == 1) return alone(Collective::Scatter, kName);
+  const int root = options.root;
+  Builder builder({.collective = Collective::Scatter,
+                   .algorithm = kName,
+                   .nranks = nranks,
+                   .nblocks = nranks,
+                   .root = root});
+  for (const int rank : ranks_to_build(nranks, options)) {
+    PhaseWorkers workers(builder, rank, options);
+    if (rank != root) {
+      WorkerBuilder& worker = workers[kGatherWorker];
+      worker.add({.receive_from = worker.from(root), .target = output(0)});
+      continue;
+    }
+    for (const int receiver : peers_by_distance(root, nranks, 1)) {
+      WorkerBuilder& worker = workers[kPushWorker];
+      worker.add({.source = input(receiver), .send_to = worker.to(receiver)});
+    }
+    workers[kPushWorker].add({.source = input(root), .target = output(0)});
+  }
+  return std::move(builder).take();
 }
 
 }  // namespace niccolite::algorithms

@@ -1,10 +1,7 @@
-// How a direct algorithm's instructions are spread over workers.
-//
-//   by phase         one worker pushes to all peers in turn, one reduces, one gathers, each with
-//                    many warps on one chunk. Rounds overlap, but within a phase each peer waits
-//                    until the chunks of the peers before it are stored and published
-//   by instruction   a worker for each: an instruction waits for its own data and nothing else. The
-//                    name of such an algorithm ends in "_workers"
+// The workers of a direct algorithm: one for each phase. One pushes to all peers in turn, one
+// reduces, one gathers, each with many warps on one chunk. Rounds overlap, but within a phase each
+// peer waits until the chunks of the peers before it are stored and published. (Lowering may give
+// each instruction a worker of its own: lowering/spread.h.)
 #pragma once
 
 #include <array>
@@ -15,42 +12,37 @@
 
 namespace niccolite::algorithms {
 
-/// With a worker for each instruction there are up to 2n - 1. Each takes a warp at least, and a CTA
-/// has 16.
+/// The most ranks among which each instruction of a direct algorithm may have a worker of its own.
+/// There are up to 2n - 1. Each takes a warp at least, and a CTA has 16.
 inline constexpr int kMaxWorkersRanks = 8;
 
-enum class Workers : unsigned char { ByPhase, ByInstruction };
-
-/// The most ranks that an algorithm with such workers is for.
-constexpr int max_ranks_of(Workers workers) {
-  return workers == Workers::ByPhase ? kMaxDirectRanks : kMaxWorkersRanks;
-}
-
-/// Gives out the workers of one rank. `builder` and `options` must outlive it.
-class WorkerSpreader {
+/// Workers of one rank that come into being when first used. `builder` must outlive them.
+class PhaseWorkers {
  public:
-  WorkerSpreader(schedule::Builder& builder, int rank, int nranks, Workers workers,
-                 const Options& options)
-      : builder_(builder), rank_(rank), nranks_(nranks), workers_(workers), options_(options) {}
+  static constexpr size_t kMostPhases = 5;
+  using Weights = std::array<int, kMostPhases>;
 
-  /// The worker for the next instruction of `phase`: kPushWorker, kReductionWorker or
-  /// kGatherWorker.
-  schedule::WorkerBuilder of(size_t phase) {
-    // One reduction takes as many chunks as all pushes send, or all gathers store.
-    if (workers_ == Workers::ByInstruction)
-      return builder_.add_worker(rank_, /*channel=*/0, phase == kReductionWorker ? nranks_ - 1 : 1);
-    std::optional<schedule::WorkerBuilder>& worker = of_phase_[phase];
-    if (!worker) worker.emplace(builder_.add_worker(rank_, /*channel=*/0, options_.weights[phase]));
+  PhaseWorkers(schedule::Builder& builder, int rank)
+      : PhaseWorkers(builder, rank, {1, 1, 1, 1, 1}) {}
+  /// Phases are kPushWorker, kReductionWorker and kGatherWorker, with the caller's weights.
+  PhaseWorkers(schedule::Builder& builder, int rank, const Options& options)
+      : PhaseWorkers(builder, rank,
+                     {options.weights[0], options.weights[1], options.weights[2], 1, 1}) {}
+
+  schedule::WorkerBuilder& operator[](size_t phase) {
+    std::optional<schedule::WorkerBuilder>& worker = workers_[phase];
+    if (!worker) worker.emplace(builder_.add_worker(rank_, /*channel=*/0, weights_[phase]));
     return *worker;
   }
 
  private:
+  PhaseWorkers(schedule::Builder& builder, int rank, const Weights& weights)
+      : builder_(builder), rank_(rank), weights_(weights) {}
+
   schedule::Builder& builder_;
   const int rank_;
-  const int nranks_;
-  const Workers workers_;
-  const Options& options_;
-  std::array<std::optional<schedule::WorkerBuilder>, 3> of_phase_{};
+  const Weights weights_;
+  std::array<std::optional<schedule::WorkerBuilder>, kMostPhases> workers_{};
 };
 
 }  // namespace niccolite::algorithms

@@ -2,8 +2,8 @@
 
 #include <vector>
 
-#include "algorithms/registry.h"
 #include "diagnosis/mismatch.h"
+#include "planner/form.h"
 
 namespace niccolite::diagnosis {
 namespace {
@@ -48,8 +48,8 @@ void describe_call(observe::Json& json, const calls::Call& call, uint64_t number
 
 void describe_plan(observe::Json& json, const Event& event) {
   json.text("call", describe(calls::call_of(event)));
-  if (event.algorithm < algorithms::all().size())
-    json.text("algorithm", algorithms::all()[event.algorithm].name);
+  if (event.algorithm < planner::forms().size())
+    json.text("algorithm", planner::forms()[event.algorithm].name);
   json.text("protocol", executor::name_of(static_cast<executor::Protocol>(event.protocol)));
   json.number("channels", event.number);
 }

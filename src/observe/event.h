@@ -35,7 +35,7 @@ struct Event {
   uint8_t collective = 0, type = 0, operation = 0;  // Called, Planned: of planner::Request
   uint8_t is_send = 0;                              // Called: of a message
   EventKind kind = EventKind::Called;
-  uint8_t algorithm = 0;  // Planned: its place among algorithms::all(); of messages kNoAlgorithm
+  uint8_t algorithm = 0;  // Planned: its place among planner::forms(); of messages kNoAlgorithm
   uint8_t protocol = 0;   // Planned: executor::Protocol
   uint16_t settings = 0;  // Called: calls::Call::settings_tag
 

@@ -55,9 +55,9 @@ profiling::LaunchForm form_of(const Planned& planned) {
     const planner::Choice& choice =
         work < planned.choices.size() ? planned.choices[work] : planned.plan.choice;
     form.works.push_back(
-        {.algorithm = choice.algorithm == nullptr
+        {.algorithm = choice.form == nullptr
                           ? ""  // of messages
-                          : profiling::constant_name(planner::log_name_of(*choice.algorithm)),
+                          : profiling::constant_name(planner::log_name_of(*choice.form)),
          .first_channel =
              launch.is_list() ? first_list_channel(launch, work) : launch.works[work].first_channel,
          .channels = launch.is_list() ? launch.list_parts : launch.works[work].partition.channels});

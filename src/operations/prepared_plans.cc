@@ -1,13 +1,13 @@
 // An operation queue binds plans to connections, and lets go of launchers.
 #include <algorithm>
 
-#include "algorithms/registry.h"
 #include "base/log.h"
 #include "gpu/machine.h"
 #include "operations/launch_form.h"
 #include "operations/launcher.h"
 #include "operations/operation_queue.h"
 #include "operations/plans.h"
+#include "planner/form.h"
 #include "profiling/profiling.h"
 #include "transport/endpoint.h"
 
@@ -86,7 +86,7 @@ Result<std::shared_ptr<Launcher>> OperationQueue::bind(Plans& plans, Planned pla
   if (plans.planner.rank() == 0)
     LOG(Info, Tuning, "{}: {} Bytes -> Algo {} proto {} channel{{Lo..Hi}}={{0..{}}}",
         planner::function_name(request.collective), request.bytes(),
-        planner::log_name_of(*plan.choice.algorithm), planner::log_name_of(plan.protocol),
+        planner::log_name_of(*plan.choice.form), planner::log_name_of(plan.protocol),
         plan.partitions[0].channels - 1);
   retire(plans.remember(planned.first, launcher));
   return launcher;
@@ -94,17 +94,17 @@ Result<std::shared_ptr<Launcher>> OperationQueue::bind(Plans& plans, Planned pla
 
 // Records the chosen plan, once for all launches to come.
 void OperationQueue::note_plan(const Planned& planned) const {
-  const std::span<const algorithms::Algorithm> all = algorithms::all();
+  const std::span<const planner::Form> all = planner::forms();
   observe::Event event = event_of(planned.first);
   event.time = observe::ticks();
   event.kind = observe::EventKind::Planned;
   event.number =
       planned.launch.is_list() ? planned.launch.list_channels : planned.plan.partitions[0].channels;
   event.protocol = static_cast<uint8_t>(planned.plan.protocol);
-  const algorithms::Algorithm* const algorithm = planned.plan.choice.algorithm;
-  event.algorithm = algorithm == nullptr || planned.first.is_message()
+  const planner::Form* const form = planned.plan.choice.form;
+  event.algorithm = form == nullptr || planned.first.is_message()
                         ? observe::Event::kNoAlgorithm
-                        : static_cast<uint8_t>(algorithm - all.data());
+                        : static_cast<uint8_t>(form - all.data());
   log_->recorder()->add(event);
 }
 

@@ -22,7 +22,7 @@ Bytes encode_question(Collective collective, size_t bytes, int most_channels, bo
 
 Bytes encode(const Choice& choice) {
   Writer writer;
-  writer.text(choice.algorithm->name);
+  writer.text(choice.form->name);
   writer.u8(static_cast<uint8_t>(choice.protocol));
   writer.i32(choice.channels);
   writer.i32(choice.parts);
@@ -41,12 +41,12 @@ Result<Choice> decode(std::span<const std::byte> bytes, const Settings& settings
   choice.parts = reader.i32();
   choice.microseconds = std::bit_cast<double>(reader.u64());
   for (const planner::Option& option : planner::survey(settings, collective, size))
-    if (option.obstacle.empty() && name == option.algorithm->name &&
+    if (option.obstacle.empty() && name == option.form->name &&
         protocol == static_cast<uint8_t>(option.protocol)) {
-      choice.algorithm = option.algorithm;
+      choice.form = option.form;
       choice.protocol = option.protocol;
     }
-  if (choice.algorithm == nullptr) {
+  if (choice.form == nullptr) {
     reader.reject("an algorithm and protocol that there are not");
   } else {
     const auto most =

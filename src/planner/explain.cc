@@ -22,12 +22,12 @@ std::string compare(const Choice& choice, const Choice& chosen) {
 
 Alternative judge(const Option& option, const Standard& standard) {
   Alternative result;
-  result.algorithm = option.algorithm;
+  result.form = option.form;
   result.protocol = option.protocol;
   result.reason = option.obstacle;
   if (!option.obstacle.empty()) return result;
   const Choice& chosen = standard.chosen;
-  if (option.algorithm == chosen.algorithm && option.protocol == chosen.protocol) {
+  if (option.form == chosen.form && option.protocol == chosen.protocol) {
     result.verdict = Verdict::Chosen;
     result.best = chosen;
     return result;

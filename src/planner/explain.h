@@ -20,7 +20,7 @@ enum class Verdict : uint8_t {
 const char* name_of(Verdict verdict);
 
 struct Alternative {
-  const Algorithm* algorithm = nullptr;
+  const Form* form = nullptr;
   executor::Protocol protocol = executor::Protocol::Simple;
   Verdict verdict = Verdict::Ineligible;
   Choice best;         // the chosen one, or the best of this alternative

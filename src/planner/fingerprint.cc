@@ -25,12 +25,12 @@ uint64_t hash_arithmetic() {
                           .overlap = 0.995,
                           .crowd = 1.1e-05};
   Hash hash;
-  for (const Algorithm& algorithm : algorithms::all()) {
-    if (algorithm.traits.load == nullptr) continue;  // a schedule would have to be looked at
+  for (const Form& form : forms()) {
+    if (form.traits().load == nullptr) continue;  // a schedule would have to be looked at
     for (const gpu::Kind machine : {gpu::Kind::Cuda, gpu::Kind::Virtual})
       for (const size_t bytes : {size_t{1000}, size_t{1} << 20, size_t{77} << 20}) {
-        const Variant variant{.algorithm = &algorithm, .channels = 7};
-        hash.add(predict(machine, kAnyCost, {algorithm.collective, 5, bytes}, variant, 48'000));
+        const Variant variant{.form = &form, .channels = 7};
+        hash.add(predict(machine, kAnyCost, {form.collective, 5, bytes}, variant, 48'000));
       }
   }
   return hash.value();
@@ -46,16 +46,16 @@ uint64_t hash_limits() {
   hash.add(uint64_t{sizeof(executor::ControlBlock)});
   hash.add(uint64_t{executor::kMostPulls});
   hash.add(uint64_t{executor::kMostListWorks});
-  for (const algorithms::Algorithm& algorithm : algorithms::all()) {
-    if (algorithm.build.loaded() != nullptr) continue;  // hash_files()
-    hash.add(std::string_view(algorithm.name));
-    hash.add(algorithm.collective);
-    hash.add(algorithm.min_ranks);
-    hash.add(algorithm.max_ranks);
-    hash.add(algorithm.family());
-    hash.add(algorithm.traits.suits);
-    hash.add(int{algorithm.traits.connects_all});
-    hash.add(int{algorithm.traits.is_one_step});
+  for (const Form& form : forms()) {
+    if (form.loaded() != nullptr) continue;  // hash_files()
+    hash.add(std::string_view(form.name));
+    hash.add(form.collective);
+    hash.add(form.min_ranks);
+    hash.add(form.max_ranks);
+    hash.add(form.family());
+    hash.add(form.traits().suits);
+    hash.add(int{form.traits().connects_all});
+    hash.add(int{form.traits().is_one_step});
   }
   for (const gpu::Kind machine : {gpu::Kind::Cuda, gpu::Kind::Virtual})
     hash.add(most_direct_ranks(machine));

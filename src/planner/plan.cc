@@ -75,15 +75,15 @@ const char* name_of(Operation operation) {
   return "?";
 }
 
-Result<Planner::Compiled> Planner::program(const Algorithm& algorithm, int root) {
-  const auto key = std::pair(&algorithm, root);
+Result<Planner::Compiled> Planner::program(const Form& form, int root) {
+  const auto key = std::pair(&form, root);
   if (const auto found = programs_.find(key); found != programs_.end()) return found->second;
   algorithms::Options options = options_of(settings_);
   options.only_rank = rank_;
   options.root = root;
-  const schedule::Schedule schedule = TRY(algorithm.build(settings_.nranks, options));
+  const schedule::Schedule schedule = TRY(form.build(settings_.nranks, options));
   Compiled compiled;
-  const lowering::Routes routes = TRY(find_routes(algorithm, settings_.nranks, options, schedule));
+  const lowering::Routes routes = TRY(find_routes(form, settings_.nranks, options, schedule));
   compiled.program =
       std::make_shared<const executor::Program>(TRY(executor::compile(schedule, rank_, routes)));
   compiled.partial_sums = schedule.partial_sums;
@@ -145,10 +145,10 @@ Result<std::optional<Plan>> Planner::listed_directly(const Request& request) {
       fits_in_slots(settings_, request.bytes()))
     return std::optional<Plan>();
   // The one-shot all-reduce connects all ranks in both directions.
-  const Algorithm& one_shot = *algorithms::one_step(Collective::AllReduce);
-  const Variant variant{.algorithm = &one_shot, .protocol = Protocol::LL};
+  const Form& one_shot = *one_step(Collective::AllReduce);
+  const Variant variant{.form = &one_shot, .protocol = Protocol::LL};
   Plan plan;
-  plan.choice.algorithm = variant.algorithm;
+  plan.choice.form = variant.form;
   plan.choice.protocol = plan.protocol = variant.protocol;
   plan.shape = shape_of(settings_, Collective::AllReduce, plan.protocol);
   plan.program = TRY(program(one_shot, /*root=*/0)).program;
@@ -174,8 +174,8 @@ Result<Plan> Planner::plan_of(const Request& request, const Choice& choice) {
   plan.protocol = plan.choice.protocol;
   plan.shape = shape_of(settings_, request.collective, plan.protocol);
   plan.microseconds = plan.choice.microseconds;
-  const Compiled compiled = TRY(
-      program(*plan.choice.algorithm, schedule::has_root(request.collective) ? request.root : 0));
+  const Compiled compiled =
+      TRY(program(*plan.choice.form, schedule::has_root(request.collective) ? request.root : 0));
   plan.program = compiled.program;
   plan.reduces = schedule::reduces(request.collective);
   size_t count = request.count;

@@ -1,5 +1,5 @@
 // Plan: all that is known about one operation before its buffers and stream are: variant, program,
-// partition, reduction. Planner: makes plans; keeps one compiled program per algorithm variant.
+// partition, reduction. Planner: makes plans; keeps one compiled program per form.
 // Thread safety: a Plan is immutable; a Planner belongs to one communicator and is used by one
 // thread at a time.
 #pragma once
@@ -96,7 +96,7 @@ class Planner {
     std::shared_ptr<const executor::Program> program;
     bool partial_sums = false;
   };
-  Result<Compiled> program(const Algorithm& algorithm, int root);
+  Result<Compiled> program(const Form& form, int root);
   Result<std::shared_ptr<const executor::Program>> message_program(
       std::span<const std::vector<Message>> layers, executor::Protocol protocol) const;
   /// Returns the partition of a message to the own rank, which no other rank must know.
@@ -114,8 +114,8 @@ class Planner {
   bool messages_reach_;           // Settings::reaches_users, of all messages
   const bool fills_slots_first_;  // executor::PortAddress, of all connections
   const int rank_;
-  Decide decide_;                                                  // null: the cost model
-  std::map<std::pair<const Algorithm*, int>, Compiled> programs_;  // by root
+  Decide decide_;                                             // null: the cost model
+  std::map<std::pair<const Form*, int>, Compiled> programs_;  // by root
   using Chosen = std::tuple<Collective, size_t, int, bool, const CallSettings*>;
   std::map<Chosen, Choice> choices_;  // as chosen() has it
 };

@@ -1,9 +1,9 @@
-// The routes of an algorithm's schedule (lowering/routes.h) for a rank that builds its own part of
+// The routes of a form's schedule (lowering/routes.h) for a rank that builds its own part of
 // the schedule alone. Thread safety: any thread.
 #pragma once
 
-#include "algorithms/registry.h"
 #include "lowering/routes.h"
+#include "planner/form.h"
 
 namespace niccolite::planner {
 
@@ -13,7 +13,7 @@ namespace niccolite::planner {
 /// nothing else is built. Otherwise the whole schedule is built, once for all ranks of the process:
 /// algorithms whose bytes go direct have few instructions, or few ranks. Errors: those of building
 /// the schedule.
-Result<lowering::Routes> find_routes(const algorithms::Algorithm& algorithm, int nranks,
-                                     algorithms::Options options, const schedule::Schedule& part);
+Result<lowering::Routes> find_routes(const Form& form, int nranks, algorithms::Options options,
+                                     const schedule::Schedule& part);
 
 }  // namespace niccolite::planner

@@ -88,8 +88,8 @@ int policy_bits(const std::string& text) {
 }
 
 /// All that `collective` has.
-uint32_t all_algorithms(Collective collective) {
-  return static_cast<uint32_t>((uint64_t{1} << algorithms::of(collective).size()) - 1);
+uint32_t all_forms(Collective collective) {
+  return static_cast<uint32_t>((uint64_t{1} << forms_of(collective).size()) - 1);
 }
 
 template <size_t kCount>
@@ -131,9 +131,8 @@ Status select(Settings& settings) {
         "NCCL_ALGO", algorithm_text, function, algorithm_tokens(collective), kForeignAlgorithms);
     if (!selected.is_ok()) return with_refused_files(selected.status());
     uint32_t allowed = selected.value();
-    if (is_meant_for_others(allowed, algorithm_text, collective))
-      allowed = all_algorithms(collective);
-    settings.algorithms[c] = allowed;
+    if (is_meant_for_others(allowed, algorithm_text, collective)) allowed = all_forms(collective);
+    settings.forms[c] = allowed;
     const uint32_t allowed_protocols =
         TRY(parse_selection("NCCL_PROTO", protocol_text, function, protocols, {}));
     allow(settings.protocols[c], allowed_protocols);

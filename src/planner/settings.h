@@ -25,8 +25,8 @@ enum class CtaPolicy : uint8_t {
   Zero         // none where copies need none; plain buffers always do, and then as Efficiency
 };
 
-/// Some algorithms of a collective, by algorithms::index_of().
-using AlgorithmSet = std::bitset<algorithms::kMostOfCollective>;
+/// Some forms of a collective's algorithms, by index_of().
+using FormSet = std::bitset<kMostForms>;
 /// Some protocols, by number.
 using ProtocolSet = std::array<bool, executor::kProtocols>;
 
@@ -56,8 +56,8 @@ struct Settings {
   bool maps_captured = true;  // ranks of other processes map the buffers of captured operations
   Shapes shapes{};
   Shapes message_shapes{};  // of messages' own connections; equal to `shapes` where they have none
-  // Allowed by NCCL_ALGO (bit i: algorithms::of(collective)[i]) and NCCL_PROTO, by collective.
-  std::array<AlgorithmSet, schedule::kCollectives> algorithms{};
+  // Allowed by NCCL_ALGO (bit i: forms_of(collective)[i]) and NCCL_PROTO, by collective.
+  std::array<FormSet, schedule::kCollectives> forms{};
   std::array<ProtocolSet, schedule::kCollectives> protocols{};
 
   friend bool operator==(const Settings&, const Settings&) = default;
@@ -82,9 +82,8 @@ int machines_in(const Settings& settings);
 /// protocol's FIFOs have slots. The caller sets rank and root.
 algorithms::Options options_of(const Settings& settings);
 
-inline bool allows(const Settings& settings, const Algorithm& algorithm) {
-  return settings.algorithms[static_cast<size_t>(algorithm.collective)].test(
-      algorithms::index_of(algorithm));
+inline bool allows(const Settings& settings, const Form& form) {
+  return settings.forms[static_cast<size_t>(form.collective)].test(index_of(form));
 }
 
 /// Where some link tears lines of 128 bytes: no variant uses LL128. Errors: InvalidUsage when

@@ -45,7 +45,7 @@ void write(Writer& writer, const Settings& settings) {
   writer.u8(settings.maps_captured ? 1 : 0);
   writer.u8(settings.is_invariant ? 1 : 0);
   writer.u8(settings.is_tuned ? 1 : 0);
-  for (const AlgorithmSet& allowed : settings.algorithms)
+  for (const FormSet& allowed : settings.forms)
     writer.u32(static_cast<uint32_t>(allowed.to_ulong()));
   for (const auto& allowed : settings.protocols) writer.u32(bits_of(allowed));
 }
@@ -73,9 +73,9 @@ Settings read_settings(Reader& reader, gpu::Kind machine, int nranks) {
   settings.is_tuned = reader.u8() != 0;
   for (size_t c = 0; c < schedule::kCollectives; ++c) {
     const uint32_t bits = reader.u32();
-    if (uint64_t{bits} >> algorithms::of(static_cast<Collective>(c)).size() != 0)
+    if (uint64_t{bits} >> forms_of(static_cast<Collective>(c)).size() != 0)
       reader.reject("algorithms that there are not");
-    settings.algorithms[c] = bits;
+    settings.forms[c] = bits;
   }
   for (auto& allowed : settings.protocols) read_bits(reader, allowed);
   if (!reader.failed()) set_reach(settings, /*reaches_users=*/true);

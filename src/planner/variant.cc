@@ -22,7 +22,7 @@ std::string upper(std::string name) {
 
 }  // namespace
 
-std::string log_name_of(const Algorithm& algorithm) { return upper(algorithm.name); }
+std::string log_name_of(const Form& form) { return upper(form.name); }
 
 std::string log_name_of(executor::Protocol protocol) { return upper(executor::name_of(protocol)); }
 
@@ -40,7 +40,7 @@ int function_number(Collective collective, bool is_send) {
 }
 
 std::string describe(const Variant& variant) {
-  std::string text = fmt::format("{} {} {}", variant.algorithm->name,
+  std::string text = fmt::format("{} {} {}", variant.form->name,
                                  executor::name_of(variant.protocol), variant.channels);
   if (variant.parts > 1) text += fmt::format(" /{}", variant.parts);
   return text;

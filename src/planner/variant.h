@@ -1,23 +1,18 @@
-// Variant: one way to carry out an operation, in all that the planner can choose: the algorithm as
-// the schedule registry has it, the protocol, the channels and the size of chunks. Its names.
+// Variant: one way to carry out an operation, in all that the planner can choose: the algorithm and
+// its workers, the protocol, the channels and the size of chunks. Its names.
 // Constant data: any thread.
 #pragma once
 
 #include <cstdint>
 #include <string>
 
-#include "algorithms/registry.h"
 #include "executor/protocol/fifo.h"
-#include "schedule/schedule.h"
+#include "planner/form.h"
 
 namespace niccolite::planner {
 
-using schedule::Collective;
-
-using algorithms::Algorithm;
-
 /// The names in log lines: "TWO_SHOT_WORKERS", "SIMPLE".
-std::string log_name_of(const Algorithm& algorithm);
+std::string log_name_of(const Form& form);
 std::string log_name_of(executor::Protocol protocol);
 /// "AllReduce", as NCCL's functions and log lines have it; NCCL_ALGO takes it in any case.
 const char* function_name(Collective collective);
@@ -31,14 +26,14 @@ constexpr bool publishes_chunks(executor::Protocol protocol) {
 }
 
 struct Variant {
-  const Algorithm* algorithm = nullptr;  // of the registry; null: none yet
+  const Form* form = nullptr;  // null: none yet
   executor::Protocol protocol = executor::Protocol::Simple;
   int channels = 1;  // at most: small data use fewer
   int parts = 1;     // a chunk fills a slot, or this part of one
   friend bool operator==(const Variant&, const Variant&) = default;
 };
 
-/// "two_shot_workers Simple 24", "ring Simple 24 /2". The variant has an algorithm.
+/// "two_shot_workers Simple 24", "ring Simple 24 /2". The variant has a form.
 std::string describe(const Variant& variant);
 
 }  // namespace niccolite::planner

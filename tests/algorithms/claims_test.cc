@@ -66,46 +66,23 @@ const Row kRows[] = {
     {[](int n) {
       return Claim{Collective::AllReduce, "two_shot", n, 2 * n - 1, 2 * (n - 1), 3, 1};
     }},
-    {[](int n) {
-      return Claim{Collective::AllReduce, "two_shot_workers", n, 2 * n - 1,
-                   2 * (n - 1),           2 * n - 1,          1};
-    }},
     {[](int) { return Claim{Collective::Reduce, "ring", 1, 1, 1, 1, 1, true, 1, 0}; }},
-    {[](int) { return Claim{Collective::Reduce, "ring_halves", 2, 2, 2, 2, 1, true, 2, 0}; }},
     {[](int) { return Claim{Collective::Reduce, "direct", 1, 1, 1, 1, 1, false, 1, 0}; }},
     {[](int n) {
       return Claim{Collective::Reduce, "two_shot", n - 1, n - 1, n - 1, n > 2 ? 2 : 1, 1, false,
                    2 * (n - 1),        n - 1,      2};
     }},
-    {[](int n) {
-      return Claim{Collective::Reduce,
-                   "two_shot_workers",
-                   n - 1,
-                   n - 1,
-                   n - 1,
-                   n - 1,
-                   1,
-                   false,
-                   2 * (n - 1),
-                   n - 1,
-                   2 * (n - 1)};
-    }},
     {[](int n) { return Claim{Collective::AllGather, "ring", n, n, n - 1, 1, n > 2 ? 2 : 1}; }},
     {[](int n) { return Claim{Collective::AllGather, "direct", n, n, n - 1, 2, 1}; }},
-    {[](int n) { return Claim{Collective::AllGather, "direct_workers", n, n, n - 1, n, 1}; }},
     {[](int n) { return Claim{Collective::AllGather, "pat", n, n, n - 1, 1, n > 3 ? 2 : 1}; }},
     {[](int n) {
       return Claim{Collective::ReduceScatter, "ring", n, n, n - 1, 1, n > 2 ? 2 : 1, true};
     }},
     {[](int n) { return Claim{Collective::ReduceScatter, "direct", n, n, n - 1, 2, 1}; }},
-    {[](int n) { return Claim{Collective::ReduceScatter, "direct_workers", n, n, n - 1, n, 1}; }},
     {[](int n) {
       return Claim{Collective::ReduceScatter, "pat", n, n, n - 1, 1, n > 3 ? 2 : 1, true};
     }},
     {[](int n) { return Claim{Collective::AllToAll, "direct", n, 2 * n - 1, n - 1, 2, 1}; }},
-    {[](int n) {
-      return Claim{Collective::AllToAll, "direct_workers", n, 2 * n - 1, n - 1, 2 * n - 1, 1};
-    }},
     // As often as the distances have bits set; as many instructions, the last one of each block and
     // the own block's.
     {[](int n) {
@@ -126,27 +103,8 @@ const Row kRows[] = {
                    n - 1,
                    2};
     }},
-    {[](int n) {
-      return Claim{Collective::Broadcast,
-                   "scatter_gather_workers",
-                   n - 1,
-                   n - 1,
-                   n - 2,
-                   n - 1,
-                   1,
-                   false,
-                   2 * (n - 1),
-                   n - 1,
-                   2 * (n - 1)};
-    }},
     {[](int n) { return Claim{Collective::Gather, "direct", n, 1, 1, 1, 1, false, n, 0}; }},
-    {[](int n) {
-      return Claim{Collective::Gather, "direct_workers", n, 1, 1, 1, 1, false, n, 0, n};
-    }},
     {[](int n) { return Claim{Collective::Scatter, "direct", n, 1, 0, 1, 1, false, n, n - 1}; }},
-    {[](int n) {
-      return Claim{Collective::Scatter, "direct_workers", n, 1, 0, 1, 1, false, n, n - 1, n};
-    }},
 };
 // clang-format on
 
@@ -239,7 +197,6 @@ INSTANTIATE_TEST_SUITE_P(Registry, Claims, testing::ValuesIn(kRows),
 /// their own below, and those that look at machines in machines_test.cc.
 TEST(ClaimTable, HasARowForEachAlgorithm) {
   std::set<std::string> rows{"broadcast_ring",
-                             "broadcast_ring_halves",
                              "gather_pat",
                              "scatter_pat",
                              "all_reduce_tree",
@@ -261,19 +218,17 @@ TEST(ClaimTable, HasARowForEachAlgorithm) {
 }
 
 TEST(BroadcastRing, AllButTheLastSendTheDataOnceAndDepthOneSuffices) {
-  for (const auto& [name, halves] : {std::pair("ring", 1), std::pair("ring_halves", 2)}) {
-    for (const int n : {2, 3, 4, 9}) {
-      SCOPED_TRACE(fmt::format("{} of {}", name, n));
-      const Schedule schedule = find(Collective::Broadcast, name)->build(n, {.root = kRoot}).take();
-      EXPECT_EQ(schedule.nblocks, halves);
-      for (int rank = 0; rank < n; ++rank) {
-        const Counts counts = count(schedule, rank);
-        EXPECT_EQ(counts.instructions, halves);
-        EXPECT_EQ(counts.workers, halves);
-        EXPECT_EQ(counts.sent, rank == (kRoot + n - 1) % n ? 0 : halves);
-      }
-      EXPECT_TRUE(check(schedule, {.depth = 1}).is_ok());
+  for (const int n : {2, 3, 4, 9}) {
+    SCOPED_TRACE(n);
+    const Schedule schedule = find(Collective::Broadcast, "ring")->build(n, {.root = kRoot}).take();
+    EXPECT_EQ(schedule.nblocks, 1);
+    for (int rank = 0; rank < n; ++rank) {
+      const Counts counts = count(schedule, rank);
+      EXPECT_EQ(counts.instructions, 1);
+      EXPECT_EQ(counts.workers, 1);
+      EXPECT_EQ(counts.sent, rank == (kRoot + n - 1) % n ? 0 : 1);
     }
+    EXPECT_TRUE(check(schedule, {.depth = 1}).is_ok());
   }
 }
 
@@ -385,34 +340,24 @@ TEST(Latencies, AreThoseClaimed) {
       {"all_reduce ring", [](int n) { return 2 * (n - 1); }},
       {"all_reduce one_shot", one},
       {"all_reduce two_shot", two},
-      {"all_reduce two_shot_workers", two},
       {"reduce ring", chain},
-      {"reduce ring_halves", chain},
       {"reduce direct", one},
       {"reduce two_shot", two},
-      {"reduce two_shot_workers", two},
       {"broadcast ring", chain},
-      {"broadcast ring_halves", chain},
       {"broadcast direct", one},
       {"broadcast scatter_gather", [](int n) { return n > 2 ? 2 : 1; }},
-      {"broadcast scatter_gather_workers", [](int n) { return n > 2 ? 2 : 1; }},
       {"all_gather ring", chain},
       {"all_gather direct", one},
-      {"all_gather direct_workers", one},
       {"all_gather pat", tree},
       {"reduce_scatter ring", chain},
       {"reduce_scatter direct", one},
-      {"reduce_scatter direct_workers", one},
       {"reduce_scatter pat", tree},
       {"all_to_all direct", one},
-      {"all_to_all direct_workers", one},
       {"all_to_all pat", tree},
       {"gather pat", tree},
       {"scatter pat", tree},
       {"gather direct", one},
-      {"gather direct_workers", one},
-      {"scatter direct", one},
-      {"scatter direct_workers", one}};
+      {"scatter direct", one}};
   EXPECT_EQ(claims.size(), all().size());
   for (const Algorithm& algorithm : all()) {
     const std::string name =

@@ -17,7 +17,7 @@ using schedule::Schedule;
 int most_proved(const Algorithm& algorithm) {
   const std::string_view name = algorithm.name;
   const bool is_tree = name == "pat" || name == "tree";
-  const bool is_ring = name.starts_with("ring");
+  const bool is_ring = name == "ring";
   if (schedule::has_root(algorithm.collective)) return is_tree || is_ring ? 1024 : 128;
   return is_tree ? 257 : 128;
 }

@@ -24,7 +24,7 @@ void write_measurements(const std::string& path, const std::vector<double>& fact
   measurements.devices = "2 x Test GPU";
   measurements.date = "2026-01-02T03:04:05Z";
   for (const char* const name : {"one_shot", "two_shot"}) {
-    const tune::Algorithm* const algorithm = algorithms::find(tune::Collective::AllReduce, name);
+    const tune::Form* const algorithm = planner::find_form(tune::Collective::AllReduce, name);
     size_t bytes = 8;
     for (const double factor : factors) {
       tune::Point point{.work = {tune::Collective::AllReduce, 2, bytes},

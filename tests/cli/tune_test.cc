@@ -28,10 +28,10 @@ using planner::Cost;
 using planner::CostLine;
 using ::testing::HasSubstr;
 
-const CostLine kOneShot{algorithms::find(Collective::AllReduce, "one_shot"),
+const CostLine kOneShot{planner::find_form(Collective::AllReduce, "one_shot"),
                         Protocol::LL,
                         {2.2, 0.4, 0.01, 150, 190, 9, 0.4, 0.2, 0.8}};
-const CostLine kTwoShot{algorithms::find(Collective::AllReduce, "two_shot_workers"),
+const CostLine kTwoShot{planner::find_form(Collective::AllReduce, "two_shot_workers"),
                         Protocol::Simple,
                         {7, 0.6, 0.02, 320, 330, 12, 1.1, 0.5, 0.3}};
 constexpr size_t kSlot = 128 << 10;
@@ -47,8 +47,8 @@ std::vector<Point> points_of(const CostLine& line, double factor = 1) {
     for (const int channels : {24, 12, 4})
       for (const int parts : {1, 2})
         for (size_t bytes = 8; bytes <= size_t{1} << 30; bytes *= 4) {
-          Point point{.work = {line.algorithm->collective, nranks, bytes},
-                      .variant = {line.algorithm, line.protocol, channels, parts},
+          Point point{.work = {line.form->collective, nranks, bytes},
+                      .variant = {line.form, line.protocol, channels, parts},
                       .chunk_bytes = kSlot / static_cast<size_t>(parts)};
           point.microseconds = factor * planner::predict(gpu::Kind::Cuda, line.cost, point.work,
                                                          point.variant, point.chunk_bytes);
@@ -127,9 +127,9 @@ TEST(Calibrate, LeavesWhatNobodyMeasuredAsItWas) {
   for (Point& point : measurements.points) point.microseconds *= 2;
   const std::vector<CostLine> lines = calibrate(measurements, tuning_of(known), at_most(24));
   ASSERT_EQ(lines.size(), 2u);
-  EXPECT_EQ(lines[0].algorithm, kOneShot.algorithm);
+  EXPECT_EQ(lines[0].form, kOneShot.form);
   EXPECT_GT(lines[0].cost.fixed, 1.5 * kOneShot.cost.fixed);
-  EXPECT_EQ(lines[1].algorithm, kTwoShot.algorithm);
+  EXPECT_EQ(lines[1].form, kTwoShot.form);
   EXPECT_EQ(lines[1].cost.link_more_ranks, kTwoShot.cost.link_more_ranks);
 }
 
@@ -147,7 +147,7 @@ TEST(Calibrate, ChoosesRightOnAMachineThatItKnewNothingOf) {
 Measurements derived_measurements(const planner::Tuning& machine) {
   Measurements measurements = measurements_of({});
   for (const int nranks : {2, 4})
-    for (const Algorithm& algorithm : algorithms::all())
+    for (const Form& algorithm : planner::forms())
       for (int p = 0; p < executor::kProtocols; ++p)
         for (size_t bytes = 64; bytes <= size_t{64} << 20; bytes *= 16)
           measurements.points.push_back(
@@ -201,7 +201,7 @@ TEST(FitProperties, FindWhatTheNetworkDoes) {
   measurements.machine = gpu::Kind::Virtual;
   measurements.path = DataPath::Network;
   for (const int nranks : {2, 3, 6})
-    for (const Algorithm& algorithm : algorithms::all()) {
+    for (const Form& algorithm : planner::forms()) {
       if (!planner::is_possible(gpu::Kind::Virtual, nranks, algorithm, Protocol::Simple, nranks))
         continue;
       for (size_t bytes = 8; bytes <= size_t{4} << 20; bytes *= 8)
@@ -267,8 +267,8 @@ TEST(Check, CountsTheChoicesOfAWrongModel) {
   const Summary summary = summarise(points);
   EXPECT_LT(summary.right, summary.points);
   EXPECT_GT(summary.worst->loss(), 1);
-  EXPECT_EQ(summary.worst->chosen.variant.algorithm, kTwoShot.algorithm);
-  EXPECT_EQ(summary.worst->best.variant.algorithm, kOneShot.algorithm);
+  EXPECT_EQ(summary.worst->chosen.variant.form, kTwoShot.form);
+  EXPECT_EQ(summary.worst->best.variant.form, kOneShot.form);
 }
 
 TEST(Check, LooksAtNoVariantWithMoreChannelsThanTheLibraryTakes) {
@@ -406,12 +406,10 @@ TEST(TuningFile, IsReadAsItWasWritten) {
   EXPECT_EQ(read.gpu, tuning.gpu);
   EXPECT_EQ(read.costs().size(), known.costs().size());
   for (const CostLine& line : known.costs()) {
-    const planner::Cost* const cost = read.find(*line.algorithm, line.protocol);
-    ASSERT_NE(cost, nullptr) << line.algorithm->name;
-    const bool is_one_shot =
-        line.algorithm == kOneShot.algorithm && line.protocol == kOneShot.protocol;
-    const bool is_two_shot =
-        line.algorithm == kTwoShot.algorithm && line.protocol == kTwoShot.protocol;
+    const planner::Cost* const cost = read.find(*line.form, line.protocol);
+    ASSERT_NE(cost, nullptr) << line.form->name;
+    const bool is_one_shot = line.form == kOneShot.form && line.protocol == kOneShot.protocol;
+    const bool is_two_shot = line.form == kTwoShot.form && line.protocol == kTwoShot.protocol;
     const planner::Cost& expected = is_one_shot   ? kOneShot.cost
                                     : is_two_shot ? kTwoShot.cost
                                                   : line.cost;
@@ -585,7 +583,7 @@ TEST(Jobs, ForceEveryPossibleVariantOnce) {
     const std::vector<Job> jobs = make_jobs(machine, request).value();
     const auto shapes = planner::make_settings(machine, 4, {}).value().shapes;
     for (const Collective collective : request.collectives)
-      for (const Algorithm& algorithm : algorithms::of(collective))
+      for (const Form& algorithm : planner::forms_of(collective))
         for (int p = 0; p < executor::kProtocols; ++p) {
           const auto protocol = static_cast<Protocol>(p);
           // At 64 KiB every protocol is measured, with all of its channels and whole slots.
@@ -607,9 +605,9 @@ TEST(Jobs, LeaveTheLibraryNoOtherChoice) {
       .nranks = 4,
       .protocol = Protocol::LL128,
       .channels = 12,
-      .variants = {{Collective::AllReduce, algorithms::find(Collective::AllReduce, "two_shot")},
+      .variants = {{Collective::AllReduce, planner::find_form(Collective::AllReduce, "two_shot")},
                    {Collective::AllToAll,
-                    algorithms::find(Collective::AllToAll, "direct_workers")}},
+                    planner::find_form(Collective::AllToAll, "direct_workers")}},
       .sizes = {8, 32}};
   const auto environment = job.environment();
   EXPECT_EQ(environment.at("NCCL_ALGO"), "AllReduce:two_shot_plain;AlltoAll:direct_workers");

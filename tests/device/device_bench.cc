@@ -12,9 +12,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "algorithms/registry.h"
 #include "executor/cuda/launch/kernels.h"
 #include "gpu/cuda/open.h"
+#include "planner/form.h"
 #include "tests/device/gpu_ranks.h"
 #include "tests/device/instruction_costs.h"
 #include "tests/device/timing.h"
@@ -151,8 +151,8 @@ class Sweep {
     if (collective == Collective::PointToPoint) {
       for (const char* pattern : kMessagePatterns) add(pattern);
     }
-    for (const algorithms::Algorithm& algorithm : algorithms::all()) {
-      if (algorithm.collective == collective) add(algorithm.name);
+    for (const planner::Form& algorithm : planner::forms()) {
+      if (algorithm.collective == collective) add(algorithm.name.c_str());
     }
     return names;
   }

@@ -6,10 +6,10 @@
 #include <chrono>
 #include <string_view>
 
-#include "algorithms/registry.h"
 #include "executor/cuda/launch/kernels.h"
 #include "gpu/cuda/open.h"
 #include "lowering/routes.h"
+#include "planner/form.h"
 #include "tests/device/checker.h"
 
 namespace niccolite::device_test {
@@ -163,9 +163,9 @@ void check_aborts(Checker& checker) {
 }
 
 /// Algorithms of which something goes direct where buffers are reached.
-std::vector<const algorithms::Algorithm*> direct_algorithms() {
-  std::vector<const algorithms::Algorithm*> result;
-  for (const algorithms::Algorithm& algorithm : algorithms::all()) {
+std::vector<const planner::Form*> direct_algorithms() {
+  std::vector<const planner::Form*> result;
+  for (const planner::Form& algorithm : planner::forms()) {
     const auto schedule = algorithm.build(3, {});
     if (schedule.is_ok() && !lowering::routes_of(schedule.value()).are_all_slots())
       result.push_back(&algorithm);
@@ -173,7 +173,7 @@ std::vector<const algorithms::Algorithm*> direct_algorithms() {
   return result;
 }
 
-Operation direct_operation(const algorithms::Algorithm& algorithm, int nranks, uint64_t count) {
+Operation direct_operation(const planner::Form& algorithm, int nranks, uint64_t count) {
   return {.collective = algorithm.collective,
           .algorithm = algorithm.name,
           .nranks = nranks,
@@ -190,7 +190,7 @@ Operation direct_operation(const algorithms::Algorithm& algorithm, int nranks, u
 // buffers are memory of cudaMalloc.
 void check_direct(Checker& checker, Checker::Mode mode) {
   uint32_t turn = 0;
-  for (const algorithms::Algorithm* algorithm : direct_algorithms()) {
+  for (const planner::Form* algorithm : direct_algorithms()) {
     for (const int nranks : {2, 3, 4}) {
       for (const uint64_t count : {1u, 4'096u, 65'537u, 1'000'003u, 4'194'304u}) {
         ++turn;
@@ -234,7 +234,7 @@ void check_lists(Checker& checker, Checker::Mode mode) {
 // While some ranks have advertised buffers, and perhaps others use them.
 void check_direct_aborts(Checker& checker) {
   using std::chrono::microseconds;
-  for (const algorithms::Algorithm* algorithm : direct_algorithms()) {
+  for (const planner::Form* algorithm : direct_algorithms()) {
     Operation operation = direct_operation(*algorithm, 3, 8 << 20);
     if (!schedule::has_root(algorithm->collective)) checker.check_abort(operation);
     for (const int pulled : {0, 1}) {
@@ -260,7 +260,7 @@ void check_direct_aborts(Checker& checker) {
 // Every algorithm but the all-reduces, which have groups of their own.
 void check_collectives(Checker& checker, Checker::Mode mode) {
   uint32_t turn = 0;
-  for (const algorithms::Algorithm& algorithm : algorithms::all()) {
+  for (const planner::Form& algorithm : planner::forms()) {
     if (algorithm.collective == Collective::AllReduce) continue;
     const bool reduces = schedule::reduces(algorithm.collective);
     for (const Protocol protocol : kProtocols) {

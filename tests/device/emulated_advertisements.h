@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "algorithms/registry.h"
 #include "executor/cuda/launch/launch_header.h"
+#include "planner/form.h"
 #include "tests/device/emulated_gpu.h"
 #include "tests/executor/host/cluster.h"
 
@@ -64,7 +64,7 @@ inline bool run(Cluster& cluster, std::vector<Launch> launches, uint32_t ranks =
 
 inline Cluster cluster_of(Collective collective, const char* algorithm, int nranks,
                           const FifoShape& shape = kShape) {
-  return Cluster(algorithms::find(collective, algorithm)->build(nranks, {}).take(),
+  return Cluster(planner::find_form(collective, algorithm)->build(nranks, {}).take(),
                  Protocol::Simple, shape);
 }
 

@@ -539,9 +539,9 @@ TEST_P(EmulatedDirectGet, TheSenderWaitsUntilItsAdvertisementIsTaken) {
 TEST(EmulatedAdvertisements, TakeTurns) {
   std::vector<schedule::Schedule> schedules;
   schedules.push_back(
-      algorithms::find(Collective::ReduceScatter, "direct_workers")->build(3, {}).take());
+      planner::find_form(Collective::ReduceScatter, "direct_workers")->build(3, {}).take());
   schedules.push_back(
-      algorithms::find(Collective::AllGather, "direct_workers")->build(3, {}).take());
+      planner::find_form(Collective::AllGather, "direct_workers")->build(3, {}).take());
   Cluster cluster(std::move(schedules), Protocol::Simple, kShape);
   for (const size_t which : {0, 1, 0, 0, 1, 1, 0}) {
     for (const uint32_t reachable : {~0u, 0u, 5u, ~0u}) {

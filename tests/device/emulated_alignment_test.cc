@@ -34,7 +34,7 @@ void check_all(Protocol protocol, uint32_t slot_bytes) {
   std::vector<std::unique_ptr<Cluster>> clusters;
   for (const AlignmentCase& c : kCases) {
     clusters.push_back(std::make_unique<Cluster>(
-        algorithms::find(c.collective, c.algorithm)->build(2, {}).take(), protocol,
+        planner::find_form(c.collective, c.algorithm)->build(2, {}).take(), protocol,
         FifoShape{.channels = 1, .depth = 2, .slot_bytes = slot_bytes}));
     clusters.back()->links_reach_users = false;
   }

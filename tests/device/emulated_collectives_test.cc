@@ -9,10 +9,9 @@
 #include "algorithms/all_reduce.h"
 #include "algorithms/broadcast.h"
 #include "algorithms/point_to_point.h"
-#include "algorithms/registry.h"
-#include "algorithms/workers.h"
 #include "executor/cuda/launch/launch_header.h"
 #include "executor/report.h"
+#include "planner/form.h"
 #include "tests/device/emulated_gpu.h"
 #include "tests/executor/host/cluster.h"
 #include "tests/executor/host/operands.h"
@@ -107,7 +106,7 @@ FifoShape shape_of(Protocol protocol, uint32_t channels, uint32_t depth) {
 
 TEST_P(EmulatedProtocol, RunsEveryAlgorithmOfEveryCollective) {
   uint32_t turn = 0;
-  for (const algorithms::Algorithm& algorithm : algorithms::all()) {
+  for (const planner::Form& algorithm : planner::forms()) {
     const bool reduces = schedule::reduces(algorithm.collective);
     for (const int nranks : {1, 2, 3, 4, 5}) {
       algorithms::Options options;
@@ -154,8 +153,8 @@ TEST(EmulatedSimple, MovesTheSameWithoutBulkCopies) {
     Staging staging;
     bool has_bulk_copies;
   };
-  for (const algorithms::Algorithm& algorithm : algorithms::all()) {
-    if (algorithm.max_ranks != algorithms::kMaxWorkersRanks) continue;
+  for (const planner::Form& algorithm : planner::forms()) {
+    if (algorithm.workers != lowering::Spread::ByInstruction) continue;
     const bool reduces = schedule::reduces(algorithm.collective);
     Cluster cluster(algorithm.build(3, {}).take(), Protocol::Simple,
                     shape_of(Protocol::Simple, 2, 2));
@@ -269,7 +268,7 @@ TEST_P(EmulatedProtocol, RunsJoinedOperationsSideBySide) {
         mix.counts.emplace_back();
         for (size_t m = 0; m < messages.size(); ++m) mix.counts.back().push_back(draw(1500));
       } else {
-        const algorithms::Algorithm& algorithm = algorithms::all()[draw(algorithms::all().size())];
+        const planner::Form& algorithm = planner::forms()[draw(planner::forms().size())];
         schedules.push_back(algorithm.build(nranks, {}).take());
         mix.counts.push_back({draw(900)});
       }
@@ -287,7 +286,9 @@ TEST_P(EmulatedProtocol, RunsJoinedOperationsSideBySide) {
 std::vector<Schedule> reduction_beside_a_loan(int nranks) {
   std::vector<Schedule> schedules;
   schedules.push_back(algorithms::all_reduce_ring(nranks).take());
-  schedules.push_back(algorithms::broadcast_scatter_gather_workers(nranks).take());
+  schedules.push_back(lowering::spread(algorithms::broadcast_scatter_gather(nranks).take(),
+                                       lowering::Spread::ByInstruction)
+                          .take());
   return schedules;
 }
 
@@ -343,8 +344,8 @@ TEST_P(EmulatedProtocol, KnowsEveryTypeAndReduceOp) {
   uint32_t turn = 0;
   for (int type = 0; type < executor::kDataTypes; ++type) {
     for (int op = 0; op < executor::kReduceOps; ++op) {
-      const auto* algorithm = algorithms::find(schedule::Collective::ReduceScatter,
-                                               ++turn % 2 == 0 ? "direct" : "ring");
+      const auto* algorithm = planner::find_form(schedule::Collective::ReduceScatter,
+                                                 ++turn % 2 == 0 ? "direct" : "ring");
       Cluster cluster(algorithm->build(3, {}).take(), GetParam(), shape_of(GetParam(), 1, 2));
       Mix mix{.counts = {{333}},
               .type = static_cast<DataType>(type),
@@ -368,8 +369,9 @@ TEST_P(EmulatedProtocol, DividesIntegersWithTheirSign) {
                               DataType::Int64, DataType::Uint64}) {
     for (const char* name : {"one_shot", "two_shot", "ring"}) {
       SCOPED_TRACE(testing::Message() << name_of(type) << " " << name);
-      Cluster cluster(algorithms::find(schedule::Collective::AllReduce, name)->build(3, {}).take(),
-                      GetParam(), shape_of(GetParam(), 2, 2));
+      Cluster cluster(
+          planner::find_form(schedule::Collective::AllReduce, name)->build(3, {}).take(),
+          GetParam(), shape_of(GetParam(), 2, 2));
       for (const int64_t factor : {1, -5}) {
         ASSERT_NO_FATAL_FAILURE(
             run(cluster, {.counts = {{333}},
@@ -392,8 +394,9 @@ TEST_P(EmulatedProtocol, ReadsAScaleFromMemory) {
   for (const auto& [type, address, scale, factor] : scales) {
     for (const char* name : {"one_shot", "two_shot", "ring"}) {
       SCOPED_TRACE(testing::Message() << name_of(type) << " " << name);
-      Cluster cluster(algorithms::find(schedule::Collective::AllReduce, name)->build(3, {}).take(),
-                      GetParam(), shape_of(GetParam(), 2, 2));
+      Cluster cluster(
+          planner::find_form(schedule::Collective::AllReduce, name)->build(3, {}).take(),
+          GetParam(), shape_of(GetParam(), 2, 2));
       const Reduction stated{.input_scale = scale, .input_factor = factor};
       const Operands operands(cluster.schedule(), type, {500}, {.reduction = stated});
       ASSERT_TRUE(run_emulated(
@@ -411,8 +414,9 @@ TEST_P(EmulatedProtocol, GoesOnWhereStepsWrap) {
                               uint64_t{1} << 32, uint64_t{1} << 48}) {
     SCOPED_TRACE(wrap);
     for (const char* name : {"one_shot", "two_shot"}) {
-      Cluster cluster(algorithms::find(schedule::Collective::AllReduce, name)->build(2, {}).take(),
-                      GetParam(), shape_of(GetParam(), 1, 2));
+      Cluster cluster(
+          planner::find_form(schedule::Collective::AllReduce, name)->build(2, {}).take(),
+          GetParam(), shape_of(GetParam(), 1, 2));
       cluster.start_at(wrap - 3);
       for (uint32_t seed = 0; seed < 6; ++seed) {
         ASSERT_NO_FATAL_FAILURE(
@@ -430,8 +434,9 @@ constexpr uint16_t kOther = 0x2222;
 /// Both ranks of an all-reduce, of which the second makes another call; or the first alone. Few
 /// elements, so that few threads wait: waits look up only now and then.
 Report report_of(Protocol protocol, const char* algorithm, bool is_alone) {
-  Cluster cluster(algorithms::find(schedule::Collective::AllReduce, algorithm)->build(2, {}).take(),
-                  protocol, shape_of(protocol, 1, 4));
+  Cluster cluster(
+      planner::find_form(schedule::Collective::AllReduce, algorithm)->build(2, {}).take(), protocol,
+      shape_of(protocol, 1, 4));
   const Operands operands(cluster.schedule(), DataType::Float32, {4}, {});
   const auto launches_of = [&](uint16_t tag) {
     return cluster.launches({.count = 4, .tag = tag}, operands.addresses());
@@ -467,7 +472,7 @@ TEST_P(EmulatedProtocol, TellsTheHostOfALongWait) {
 
 TEST_P(EmulatedProtocol, TakesNoDataOfAnotherCall) {
   Cluster cluster(
-      algorithms::find(schedule::Collective::AllReduce, "two_shot")->build(2, {}).take(),
+      planner::find_form(schedule::Collective::AllReduce, "two_shot")->build(2, {}).take(),
       GetParam(), shape_of(GetParam(), 1, 4));
   const Operands operands(cluster.schedule(), DataType::Float32, {40}, {});
   std::vector<float> untouched(40, -1);

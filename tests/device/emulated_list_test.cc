@@ -5,7 +5,7 @@
 #include <deque>
 #include <random>
 
-#include "algorithms/registry.h"
+#include "planner/form.h"
 #include "tests/device/emulated_gpu.h"
 #include "tests/executor/host/cluster.h"
 #include "tests/executor/host/operands.h"
@@ -48,7 +48,7 @@ constexpr Case kCases[] = {
 Cluster cluster_of(const Case& c, int nranks, uint32_t depth = 2) {
   algorithms::Options options;
   if (schedule::has_root(c.collective)) options.root = nranks / 2;
-  return {algorithms::find(c.collective, c.algorithm)->build(nranks, options).take(),
+  return {planner::find_form(c.collective, c.algorithm)->build(nranks, options).take(),
           Protocol::LL,
           {.channels = kChannels, .depth = depth, .slot_bytes = kSlotBytes}};
 }

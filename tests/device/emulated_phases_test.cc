@@ -2,7 +2,7 @@
 // they take, and that they leave behind what the interpreter does.
 #include <gtest/gtest.h>
 
-#include "algorithms/registry.h"
+#include "planner/form.h"
 #include "tests/device/emulated_specialised.h"
 
 namespace niccolite::device_test {
@@ -47,7 +47,7 @@ std::string name_of(const Case& c) {
 TEST(EmulatedPhases, AreOfEveryProgramThatHasThemAndReduces) {
   for (const Case& c : kCases) {
     for (const int nranks : {3, 4, 5, 8, 9}) {
-      if (nranks > algorithms::find(c.collective, c.algorithm)->max_ranks) continue;
+      if (nranks > planner::find_form(c.collective, c.algorithm)->max_ranks) continue;
       SCOPED_TRACE(testing::Message() << name_of(c) << " of " << nranks);
       const int root = nranks - 1;
       Cluster cluster(build(c, nranks, root), Protocol::LL128, shape_of(1));

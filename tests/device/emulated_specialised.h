@@ -6,7 +6,7 @@
 
 #include <deque>
 
-#include "algorithms/registry.h"
+#include "planner/form.h"
 #include "tests/device/emulated_gpu.h"
 #include "tests/executor/host/cluster.h"
 #include "tests/executor/host/operands.h"
@@ -24,7 +24,7 @@ inline schedule::Schedule build(schedule::Collective collective, const char* alg
                                 int root) {
   algorithms::Options options;
   if (schedule::has_root(collective)) options.root = root;
-  return algorithms::find(collective, algorithm)->build(nranks, options).take();
+  return planner::find_form(collective, algorithm)->build(nranks, options).take();
 }
 
 inline executor::cuda::KernelLaunch prepare(executor::host::Cluster& cluster,

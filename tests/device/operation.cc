@@ -5,8 +5,8 @@
 #include <type_traits>
 #include <utility>
 
-#include "algorithms/registry.h"
 #include "executor/numeric/element.h"
+#include "planner/form.h"
 
 namespace niccolite::device_test {
 
@@ -82,7 +82,7 @@ Result<Programs> compile_all(const Operation& operation) {
   if (operation.collective == Collective::PointToPoint) {
     schedule = TRY(algorithms::point_to_point(operation.nranks, operation.messages));
   } else {
-    const auto* found = algorithms::find(operation.collective, operation.algorithm);
+    const auto* found = planner::find_form(operation.collective, operation.algorithm);
     if (found == nullptr) {
       return Status::invalid_argument("no {} {}", schedule::name_of(operation.collective),
                                       operation.algorithm);

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "algorithms/point_to_point.h"
-#include "algorithms/registry.h"
 #include "executor/cuda/launch/launch_header.h"
 #include "executor/cuda/patterns/pattern_kernels.h"
+#include "planner/form.h"
 
 namespace niccolite::executor::cuda {
 namespace {
@@ -38,7 +38,7 @@ Launch launch_of(const Schedule& schedule, Protocol protocol, bool in_host = fal
 }
 
 Schedule build(Collective collective, const char* algorithm, int nranks) {
-  return algorithms::find(collective, algorithm)->build(nranks, {}).take();
+  return planner::find_form(collective, algorithm)->build(nranks, {}).take();
 }
 
 std::string kernel_of(const Launch& launch) {

@@ -8,10 +8,10 @@
 #include <tuple>
 #include <vector>
 
-#include "algorithms/registry.h"
 #include "executor/cuda/launch/kernel_launch.h"
 #include "executor/host/plan.h"
 #include "lowering/check.h"
+#include "planner/form.h"
 
 namespace niccolite::executor {
 namespace {
@@ -176,7 +176,7 @@ void try_mutants(const Executor& executor, const Schedule& schedule, Refused& re
 TEST(PlanMutants, AreRefusedByExecutorsAsByTheChecker) {
   for (const Executor& executor : kExecutors) {
     Refused refused;
-    for (const algorithms::Algorithm& algorithm : algorithms::all())
+    for (const planner::Form& algorithm : planner::forms())
       for (const int nranks : {2, 3}) {
         SCOPED_TRACE(testing::Message()
                      << executor.name << " " << algorithm.name << " "
@@ -196,7 +196,7 @@ TEST(PlanMutants, AreRefusedByExecutorsAsByTheChecker) {
 // go through slots, whatever the form of their workers.
 TEST(Programs, AreCompiledOfSchedulesOfSeveralMachines) {
   const std::vector<int> machines{0, 0, 1, 1};
-  for (const algorithms::Algorithm& algorithm : algorithms::all()) {
+  for (const planner::Form& algorithm : planner::forms()) {
     const auto schedule = algorithm.build(4, {.root = 3, .machines = machines});
     if (!schedule.is_ok()) continue;
     const lowering::Routes routes = lowering::routes_of(schedule.value(), machines);
@@ -210,7 +210,7 @@ TEST(Programs, AreCompiledOfSchedulesOfSeveralMachines) {
 
 TEST(PlanOfLaunch, IsThatOfTheCheckedPlan) {
   for (const Executor& executor : kExecutors)
-    for (const algorithms::Algorithm& algorithm : algorithms::all())
+    for (const planner::Form& algorithm : planner::forms())
       for (const int nranks : {2, 3, 4}) {
         SCOPED_TRACE(testing::Message()
                      << executor.name << " " << algorithm.name << " "

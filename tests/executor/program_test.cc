@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "algorithms/all_reduce.h"
-#include "algorithms/registry.h"
+#include "planner/form.h"
 #include "schedule/builder.h"
 
 namespace niccolite::executor {
@@ -130,7 +130,7 @@ std::vector<int> uses_of_ports(const Program& program) {
 }
 
 TEST(Compile, KeepsEveryFieldOfEveryAlgorithm) {
-  for (const algorithms::Algorithm& algorithm : algorithms::all()) {
+  for (const planner::Form& algorithm : planner::forms()) {
     for (const int nranks : {1, 2, 3, 8, 33}) {
       if (nranks < algorithm.min_ranks || nranks > algorithm.max_ranks) continue;
       SCOPED_TRACE(fmt::format("{} of {}", algorithm.name, nranks));
@@ -166,7 +166,7 @@ TEST(Compile, KeepsChannelsTagsScratchAndTheBlockOfAChunk) {
 }
 
 TEST(Compile, GivesTheSameProgramFromOneRanksPartAsFromTheWhole) {
-  for (const algorithms::Algorithm& algorithm : algorithms::all()) {
+  for (const planner::Form& algorithm : planner::forms()) {
     for (int rank = 0; rank < 5; ++rank) {
       SCOPED_TRACE(fmt::format("{} rank {}", algorithm.name, rank));
       const std::vector<std::vector<int>> rings{{0, 1, 2, 3, 4}, {3, 1, 4, 0, 2}};
@@ -196,7 +196,7 @@ TEST(Compile, StoresEqualPortListsOnce) {
 }
 
 TEST(Compile, TakesEachAlgorithmAtItsLargest) {
-  for (const algorithms::Algorithm& algorithm : algorithms::all()) {
+  for (const planner::Form& algorithm : planner::forms()) {
     const int last = algorithm.max_ranks - 1;
     const Result<Schedule> part = algorithm.build(algorithm.max_ranks, {.only_rank = last});
     ASSERT_TRUE(part.is_ok()) << part.status().message();

@@ -14,10 +14,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto tuning = planner::parse_tuning(text, "fuzz");
   if (!tuning.is_ok()) return 0;
   for (const planner::CostLine& line : tuning.value().costs()) {
-    const planner::Variant variant{
-        .algorithm = line.algorithm, .protocol = line.protocol, .channels = 3};
-    const double time = planner::predict(
-        gpu::Kind::Cuda, line.cost, {line.algorithm->collective, 4, 1 << 20}, variant, 16 << 10);
+    const planner::Variant variant{.form = line.form, .protocol = line.protocol, .channels = 3};
+    const double time = planner::predict(gpu::Kind::Cuda, line.cost,
+                                         {line.form->collective, 4, 1 << 20}, variant, 16 << 10);
     if (!std::isfinite(time)) std::abort();
   }
   return 0;

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "algorithms/registry.h"
+#include "planner/form.h"
 
 namespace niccolite::lowering {
 namespace {
@@ -15,7 +15,7 @@ Schedule schedule_of(Collective collective, const char* algorithm, int nranks,
                      std::vector<int> machines = {}) {
   algorithms::Options options;
   options.machines = std::move(machines);
-  return algorithms::find(collective, algorithm)->build(nranks, options).value();
+  return planner::find_form(collective, algorithm)->build(nranks, options).value();
 }
 
 Demand direct_demand(const Schedule& schedule) {

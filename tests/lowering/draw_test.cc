@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "algorithms/registry.h"
+#include "planner/form.h"
 
 namespace niccolite::lowering {
 namespace {
@@ -11,7 +11,7 @@ using schedule::Collective;
 
 TEST(Draw, SaysHowTheBytesOfEachWorkerGo) {
   const schedule::Schedule schedule =
-      algorithms::find(Collective::Reduce, "two_shot_workers")->build(2, {}).take();
+      planner::find_form(Collective::Reduce, "two_shot_workers")->build(2, {}).take();
   EXPECT_EQ(draw_text(lower(schedule, {.pulls = false}).take()),
             R"(connections of tag 0: get
 connections of tag 1: put, final

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <functional>
 
-#include "algorithms/registry.h"
 #include "lowering/check.h"
+#include "planner/form.h"
 
 namespace niccolite::lowering {
 namespace {
@@ -247,7 +247,7 @@ const Mutation kMutations[] = {
 
 struct Case {
   const Mutation* mutation;
-  const algorithms::Algorithm* algorithm;
+  const planner::Form* algorithm;
   int nranks;
   bool pulls;
 };
@@ -257,7 +257,7 @@ std::string name_of(const Case& c) {
 }
 void PrintTo(const Case& c, std::ostream* out) { *out << name_of(c); }
 
-AccessPlan plan_of(const algorithms::Algorithm& algorithm, int nranks, bool pulls) {
+AccessPlan plan_of(const planner::Form& algorithm, int nranks, bool pulls) {
   const Schedule schedule = algorithm.build(nranks, {.root = 1}).take();
   return lower(schedule, {.pulls = pulls}).take();
 }
@@ -265,7 +265,7 @@ AccessPlan plan_of(const algorithms::Algorithm& algorithm, int nranks, bool pull
 std::vector<Case> cases() {
   std::vector<Case> result;
   for (const Mutation& mutation : kMutations)
-    for (const algorithms::Algorithm& algorithm : algorithms::all())
+    for (const planner::Form& algorithm : planner::forms())
       for (const int nranks : {2, 3})
         for (const bool pulls : {false, true}) {
           if (pulls && !schedule::reduces(algorithm.collective)) continue;
@@ -301,7 +301,7 @@ INSTANTIATE_TEST_SUITE_P(Registry, EveryLoweredMutant, testing::ValuesIn(cases()
 /// write its sum, in place over that input.
 TEST(LoweredMutations, AGetAfterTheOwnerMayOverwriteIsRefusedInPlace) {
   const Schedule schedule =
-      algorithms::find(Collective::AllReduce, "one_shot")->build(2, {}).take();
+      planner::find_form(Collective::AllReduce, "one_shot")->build(2, {}).take();
   AccessPlan plan = lower(schedule, {}).take();
   ASSERT_TRUE(check(plan).is_ok());
   int connection = -1;  // from rank 0 to rank 1

@@ -8,13 +8,13 @@
 
 #include <algorithm>
 
-#include "algorithms/registry.h"
+#include "planner/form.h"
 #include "schedule/builder.h"
 
 namespace niccolite::lowering {
 namespace {
 
-using algorithms::Algorithm;
+using planner::Form;
 using schedule::Collective;
 using schedule::Schedule;
 using testing::HasSubstr;
@@ -76,7 +76,7 @@ const Row kRows[] = {
 TEST(Phases, AreFoundByTheFormOfARanksWorkers) {
   for (const auto& [collective, algorithm, root, other] : kRows) {
     const ByRank phases =
-        phases_of_all(algorithms::find(collective, algorithm)->build(4, {}).take());
+        phases_of_all(planner::find_form(collective, algorithm)->build(4, {}).take());
     EXPECT_EQ(text_of(phases[0]), root) << schedule::name_of(collective) << " " << algorithm;
     EXPECT_EQ(text_of(phases[1]), other) << schedule::name_of(collective) << " " << algorithm;
   }
@@ -108,20 +108,20 @@ const Kernel kKernels[] = {
     {"sends_ahead", Pace::sends_ahead(4)},
 };
 
-std::vector<const Algorithm*> algorithms_with_phases() {
-  std::vector<const Algorithm*> result;
-  for (const Algorithm& algorithm : algorithms::all()) {
+std::vector<const Form*> algorithms_with_phases() {
+  std::vector<const Form*> result;
+  for (const Form& algorithm : planner::forms()) {
     const ByRank phases = phases_of_all(algorithm.build(4, {}).take());
     if (std::ranges::any_of(phases, [](const auto& of) { return of.has_value(); }))
       result.push_back(&algorithm);
   }
   return result;
 }
-std::string name_of(const Algorithm& algorithm) {
+std::string name_of(const Form& algorithm) {
   return fmt::format("{}_{}", schedule::name_of(algorithm.collective), algorithm.name);
 }
 
-class EveryAlgorithmInPhases : public testing::TestWithParam<const Algorithm*> {};
+class EveryAlgorithmInPhases : public testing::TestWithParam<const Form*> {};
 
 // All ranks, or some of them, where the others run their workers.
 TEST_P(EveryAlgorithmInPhases, ComesToItsResult) {
@@ -151,7 +151,7 @@ INSTANTIATE_TEST_SUITE_P(Registry, EveryAlgorithmInPhases,
 
 TEST(Paces, NeedTheSlotsThatTheySayTheyNeed) {
   const Schedule schedule =
-      algorithms::find(Collective::AllReduce, "two_shot")->build(3, {}).take();
+      planner::find_form(Collective::AllReduce, "two_shot")->build(3, {}).take();
   const ByRank phases = phases_of_all(schedule);
   for (const Pace& pace : {Pace::round_by_round(), Pace::staggered(), Pace::sends_ahead(2)}) {
     const int least = pace.least_depth(/*reduces=*/true);
@@ -283,7 +283,7 @@ const Mutation kMutations[] = {
 TEST(BrokenPhases, AreRefused) {
   for (const Mutation& mutation : kMutations) {
     int broken = 0;
-    for (const Algorithm* algorithm : algorithms_with_phases())
+    for (const Form* algorithm : algorithms_with_phases())
       for (const int nranks : {2, 3, 4}) {
         const Schedule schedule = algorithm->build(nranks, {.root = 1}).take();
         if (schedule.ranks.front().size() != 1) continue;

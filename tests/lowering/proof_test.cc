@@ -4,17 +4,17 @@
 #include <algorithm>
 
 #include "algorithms/point_to_point.h"
-#include "algorithms/registry.h"
 #include "lowering/check.h"
+#include "planner/form.h"
 
 namespace niccolite::lowering {
 namespace {
 
-using algorithms::Algorithm;
+using planner::Form;
 using schedule::Schedule;
 
 struct Case {
-  const Algorithm* algorithm;
+  const Form* algorithm;
   int nranks;
 };
 std::string name_of(const Case& c) {
@@ -28,7 +28,7 @@ constexpr int kMostRanksOfSlots = 16;
 
 std::vector<Case> cases() {
   std::vector<Case> result;
-  for (const Algorithm& algorithm : algorithms::all()) {
+  for (const Form& algorithm : planner::forms()) {
     for (int nranks = algorithm.min_ranks; nranks <= std::min(algorithm.max_ranks, 128); ++nranks) {
       if (nranks > 33 && nranks != 64 && nranks != 127 && nranks != 128) continue;
       const Schedule schedule = algorithm.build(nranks, {}).take();
@@ -40,7 +40,7 @@ std::vector<Case> cases() {
 }
 
 /// All up to 4 ranks, beyond that those where an index could go wrong.
-std::vector<int> roots(const Algorithm& algorithm, int nranks) {
+std::vector<int> roots(const Form& algorithm, int nranks) {
   if (!schedule::has_root(algorithm.collective) || nranks == 1) return {0};
   if (nranks > 16) return {nranks / 3};
   if (nranks > 4) return {0, nranks / 2, nranks - 1};
@@ -69,7 +69,7 @@ TEST(LoweredPlansOfMachines, AreRight) {
   const std::vector<std::vector<int>> layouts{
       {0, 0, 1, 1}, {0, 1, 1, 1}, {0, 1, 0, 1}, {0, 0, 0, 1, 2, 2}, {0, 0, 0, 0, 1, 1, 1, 1}};
   int direct = 0;
-  for (const Algorithm& algorithm : algorithms::all())
+  for (const Form& algorithm : planner::forms())
     for (const std::vector<int>& machines : layouts) {
       const int nranks = static_cast<int>(machines.size());
       if (nranks > algorithm.max_ranks) continue;

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "algorithms/point_to_point.h"
-#include "algorithms/registry.h"
+#include "planner/form.h"
 #include "schedule/builder.h"
 
 namespace niccolite::lowering {
@@ -87,7 +87,7 @@ TEST(Routes, AreDirectWhereverTheFormOfAnAlgorithmAllowsIt) {
          {std::pair{2, two}, std::pair{3, three}, std::pair{4, four}, std::pair{8, eight}}) {
       for (const int root : {0, 1}) {
         const Schedule schedule =
-            algorithms::find(collective, algorithm)->build(nranks, {.root = root}).take();
+            planner::find_form(collective, algorithm)->build(nranks, {.root = root}).take();
         EXPECT_EQ(text_of(routes_of(schedule)), expected)
             << schedule::name_of(collective) << " " << algorithm << " " << nranks;
       }
@@ -107,7 +107,7 @@ TEST(Routes, OfMessagesAreFinalPuts) {
 
 /// What a part excludes, the whole does.
 TEST(Routes, OfAPartAreSlotsOnlyWhereThoseOfTheWholeAre) {
-  for (const algorithms::Algorithm& algorithm : algorithms::all()) {
+  for (const planner::Form& algorithm : planner::forms()) {
     for (const int nranks : {2, 3, 8, 12}) {
       if (nranks > algorithm.max_ranks) continue;
       for (const bool has_machines : {false, true}) {
@@ -153,7 +153,7 @@ TEST(RoutesOfMachines, AreDirectInsideThem) {
   const std::vector<int> machines{0, 0, 1, 1};
   for (const auto& [collective, algorithm, expected] : kRowsOfMachines) {
     const Schedule schedule =
-        algorithms::find(collective, algorithm)->build(4, {.machines = machines}).take();
+        planner::find_form(collective, algorithm)->build(4, {.machines = machines}).take();
     EXPECT_EQ(text_of(routes_of(schedule, machines)), expected)
         << schedule::name_of(collective) << " " << algorithm;
     // Between machines there is nothing else than slots.

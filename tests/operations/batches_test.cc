@@ -232,8 +232,7 @@ TEST(Batches, KnowHowManyWorkersASmallCollectiveHas) {
         EXPECT_LE(plan.value().program->workers.size(),
                   static_cast<size_t>(most_workers(settings.nranks)))
             << schedule::name_of(collective) << " of " << count << " by "
-            << plan.value().choice.algorithm->name << ", rank " << rank << " of "
-            << settings.nranks;
+            << plan.value().choice.form->name << ", rank " << rank << " of " << settings.nranks;
       }
     }
   };
@@ -244,8 +243,8 @@ TEST(Batches, KnowHowManyWorkersASmallCollectiveHas) {
         if (collective == schedule::Collective::PointToPoint) continue;
         planner::Settings settings = settings_for(machine, nranks);
         check(settings, collective);
-        for (size_t i = 0; i < algorithms::of(collective).size(); ++i) {
-          settings.algorithms[c].reset().set(i);
+        for (size_t i = 0; i < planner::forms_of(collective).size(); ++i) {
+          settings.forms[c].reset().set(i);
           check(settings, collective);
         }
       }

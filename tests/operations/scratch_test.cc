@@ -43,6 +43,12 @@ constexpr algorithms::Algorithm kByWayOfScratch{
     .max_ranks = 1,
     .build = build,
 };
+const planner::Form kFormByWayOfScratch{.algorithm = &kByWayOfScratch,
+                                        .workers = lowering::Spread::AsBuilt,
+                                        .name = kByWayOfScratch.name,
+                                        .collective = kByWayOfScratch.collective,
+                                        .min_ranks = 1,
+                                        .max_ranks = 1};
 
 executor::Launch launch_of(std::span<const uint64_t> counts) {
   executor::Launch launch;
@@ -106,7 +112,7 @@ class ByWayOfScratch final : public planner::Tuner {
   Choice advise(const planner::Settings&, planner::Collective, size_t,
                 std::span<const planner::Option>, const Choice& own) override {
     Choice choice = own;
-    choice.algorithm = &kByWayOfScratch;
+    choice.form = &kFormByWayOfScratch;
     choice.protocol = executor::Protocol::Simple;
     return choice;
   }

@@ -14,9 +14,9 @@ Settings settings_of(int nranks) { return make_settings(gpu::Kind::Cuda, nranks,
 std::string meaning(Collective collective, std::string_view text) {
   const Selection selection = parse_call_selection(collective, text);
   std::string names;
-  for (const Algorithm& algorithm : algorithms::of(collective))
+  for (const Form& algorithm : forms_of(collective))
     for (int p = 0; p < executor::kProtocols; ++p)
-      if (selection[static_cast<size_t>(p)].test(algorithms::index_of(algorithm)))
+      if (selection[static_cast<size_t>(p)].test(index_of(algorithm)))
         names += fmt::format("{}{}_{}", names.empty() ? "" : " ", algorithm.name,
                              executor::name_of(static_cast<Protocol>(p)));
   return names;
@@ -91,9 +91,9 @@ TEST(CallSettings, ChooseOfTheSelectionAlone) {
                            .must_select = must_select};
     return choose_by(settings, own, Collective::AllReduce, 1 << 20);
   };
-  EXPECT_EQ(chosen("RING_SIMPLE").value().algorithm->name, std::string_view("ring"));
+  EXPECT_EQ(chosen("RING_SIMPLE").value().form->name, std::string_view("ring"));
   EXPECT_EQ(chosen("RING_LL+^RING_LL128").value().protocol, Protocol::LL);
-  EXPECT_EQ(chosen("TREE").value().algorithm->family(), "tree");
+  EXPECT_EQ(chosen("TREE").value().form->family(), "tree");
   // Of one machine's ranks there are no machines to go by.
   const Result<Choice> none = chosen("HIERARCHICAL");
   ASSERT_FALSE(none.is_ok());
@@ -101,8 +101,8 @@ TEST(CallSettings, ChooseOfTheSelectionAlone) {
   EXPECT_THAT(
       none.status().message(),
       HasSubstr("algSelection: no algorithm in the selected set is available for AllReduce"));
-  EXPECT_EQ(chosen("HIERARCHICAL", false).value().algorithm,
-            choose(settings, Collective::AllReduce, 1 << 20).value().algorithm);
+  EXPECT_EQ(chosen("HIERARCHICAL", false).value().form,
+            choose(settings, Collective::AllReduce, 1 << 20).value().form);
 }
 
 }  // namespace

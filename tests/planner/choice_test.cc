@@ -68,7 +68,7 @@ void for_each(const Limits& limits,
 TEST(Model, TimesOfEveryVariantGrowWithTheSize) {
   for_each({}, [](const Settings& settings, Collective collective) {
     for (const Choice& variant : candidates(settings, collective, kMostBytes)) {
-      const Price price = Price::of(settings, *variant.algorithm, variant.protocol);
+      const Price price = Price::of(settings, *variant.form, variant.protocol);
       double last = 0;
       for (size_t bytes = 1; bytes <= kMostBytes; bytes += bytes / 3 + 1) {
         const double time = price.time_of(settings, {collective, settings.nranks, bytes}, variant);
@@ -82,7 +82,7 @@ TEST(Model, TimesOfEveryVariantGrowWithTheSize) {
 TEST(Model, KnowsEveryVariantOfTheTunings) {
   for (const MachineClass machine : kMachines)
     for (const CostLine& line : tuning_of(machine, "").costs()) {
-      ASSERT_NE(line.algorithm, nullptr);
+      ASSERT_NE(line.form, nullptr);
       const Cost& cost = line.cost;
       EXPECT_GT(cost.fixed, 0);
       EXPECT_GT(std::min({cost.link_two_ranks, cost.link_more_ranks, cost.channel_gigabytes}), 0);
@@ -95,13 +95,12 @@ TEST(Model, MeasuredVariantsDecideWhereThereAreAny) {
   for_each({}, [](const Settings& settings, Collective collective) {
     const std::vector<Choice> choices = candidates(settings, collective, 1000);
     ASSERT_FALSE(choices.empty());
-    const bool is_fitted =
-        Price::of(settings, *choices[0].algorithm, choices[0].protocol).is_fitted();
+    const bool is_fitted = Price::of(settings, *choices[0].form, choices[0].protocol).is_fitted();
     if (class_of(settings) == MachineClass::Sockets) {
       EXPECT_EQ(is_fitted, collective == Collective::PointToPoint);
     } else if (settings.nranks <= 8) {
       for (const Choice& choice : choices)
-        EXPECT_TRUE(Price::of(settings, *choice.algorithm, choice.protocol).is_fitted());
+        EXPECT_TRUE(Price::of(settings, *choice.form, choice.protocol).is_fitted());
     }
   });
 }
@@ -127,7 +126,7 @@ TEST(Choice, IsPossibleWithTheChannelsThatConnectionsHave) {
   for_each({}, [&](const Settings& settings, Collective collective) {
     for (size_t bytes = 1; bytes <= kMostBytes; bytes = bytes * 3 + 1) {
       const Choice choice = choose(settings, collective, bytes).value();
-      ASSERT_TRUE(is_possible(settings.machine, settings.nranks, *choice.algorithm, choice.protocol,
+      ASSERT_TRUE(is_possible(settings.machine, settings.nranks, *choice.form, choice.protocol,
                               machines_in(settings)));
       ASSERT_GE(choice.channels, 1);
       ASSERT_LE(choice.channels, most_channels(settings, choice.protocol));
@@ -397,12 +396,12 @@ TEST(Choice, OneWayThroughHostMemoryTakesWholeChunksAndFewerCtasForMuch) {
 TEST(Choice, WhatNobodyMeasuredIsTakenWhenNothingElseIsAllowed) {
   Settings settings = make_settings(gpu::Kind::Virtual, 4, {}).value();
   const auto kind = static_cast<size_t>(Collective::AllGather);
-  const Algorithm& workers = *algorithms::find(Collective::AllGather, "direct_workers");
+  const Form& workers = *find_form(Collective::AllGather, "direct_workers");
   ASSERT_FALSE(
       find_cost(tuning_of(MachineClass::Virtual, ""), workers, Protocol::Simple).is_measured);
-  EXPECT_NE(choose(settings, Collective::AllGather, 1 << 20).value().algorithm, &workers);
-  settings.algorithms[kind].reset().set(algorithms::index_of(workers));
-  EXPECT_EQ(choose(settings, Collective::AllGather, 1 << 20).value().algorithm, &workers);
+  EXPECT_NE(choose(settings, Collective::AllGather, 1 << 20).value().form, &workers);
+  settings.forms[kind].reset().set(index_of(workers));
+  EXPECT_EQ(choose(settings, Collective::AllGather, 1 << 20).value().form, &workers);
 }
 
 /// Of any number of ranks, nothing is refused that no variable forbids, up to those of one machine
@@ -440,7 +439,7 @@ TEST(Choice, BetweenMachinesNeedsNoCommonMemoryAndSendsLeastOfMuch) {
       for (const size_t bytes : {8, 1 << 20})
         EXPECT_EQ(choose(settings, static_cast<Collective>(c), bytes).value().protocol, protocol)
             << asked << " " << function_name(static_cast<Collective>(c)) << " of " << bytes;
-    EXPECT_NE(choose(settings, Collective::AllReduce, 8).value().algorithm->family(), "ring");
+    EXPECT_NE(choose(settings, Collective::AllReduce, 8).value().form->family(), "ring");
     EXPECT_FALSE(choose_for_list(settings, Collective::AllReduce, 8));
   }
 }
@@ -468,19 +467,18 @@ TEST(Choice, BetweenMachinesLooksAtHowManyRanksEachHas) {
                                       Collective::Reduce, Collective::Broadcast}) {
     const Choice choice = choose(settings, collective, 256 << 20).value();
     const schedule::Schedule schedule =
-        choice.algorithm->build(8, {.machines = settings.machines}).take();
+        choice.form->build(8, {.machines = settings.machines}).take();
     double least = 1e9;
-    for (const Algorithm& algorithm : algorithms::of(collective))
+    for (const Form& algorithm : forms_of(collective))
       if (algorithm.max_ranks >= 8)
         least = std::min(
             least, schedule::load_of(algorithm.build(8, {.machines = settings.machines}).take(),
                                      settings.machines)
                        .wire);
     EXPECT_EQ(schedule::load_of(schedule, settings.machines).wire, least)
-        << function_name(collective) << " by " << choice.algorithm->name;
+        << function_name(collective) << " by " << choice.form->name;
   }
-  EXPECT_STREQ(choose(settings, Collective::AllReduce, 256 << 20).value().algorithm->name,
-               "hierarchical");
+  EXPECT_EQ(choose(settings, Collective::AllReduce, 256 << 20).value().form->name, "hierarchical");
 }
 
 /// Who has many machines to hear from is held up by each message; trees have fewer of them.
@@ -494,7 +492,7 @@ TEST(Choice, BetweenManyMachinesAggregatesLittle) {
         std::vector<int> machine_of;
         for (int rank = 0; rank < nranks; ++rank) machine_of.push_back(rank / ranks_of_machine);
         span_machines(settings, machine_of);
-        EXPECT_EQ(choose(settings, collective, 64, 0)->algorithm->traits.pattern,
+        EXPECT_EQ(choose(settings, collective, 64, 0)->form->traits().pattern,
                   algorithms::Pattern::Forwarding)
             << schedule::name_of(collective) << " of " << machines << " machines of "
             << ranks_of_machine;
@@ -502,7 +500,7 @@ TEST(Choice, BetweenManyMachinesAggregatesLittle) {
   // Two machines have no one to pass anything on to.
   Settings settings = make_settings(gpu::Kind::Virtual, 2, {}).value();
   span_machines(settings, {});
-  EXPECT_NE(choose(settings, Collective::AllGather, 64, 0)->algorithm->traits.pattern,
+  EXPECT_NE(choose(settings, Collective::AllGather, 64, 0)->form->traits().pattern,
             algorithms::Pattern::Forwarding);
 }
 
@@ -513,11 +511,11 @@ TEST(Choice, PricesTreesOverManyMachinesAsTheirScheduleSays) {
     std::vector<int> machine_of;
     for (int rank = 0; rank < 4 * machines; ++rank) machine_of.push_back(rank / 4);
     span_machines(settings, machine_of);
-    const Algorithm& pat = *algorithms::find(Collective::AllGather, "pat");
+    const Form& pat = *find_form(Collective::AllGather, "pat");
     const Workload work{.collective = Collective::AllGather,
                         .nranks = settings.nranks,
                         .bytes = size_t{64 << 20} / static_cast<size_t>(settings.nranks)};
-    const Variant variant{.algorithm = &pat, .protocol = Protocol::Simple, .channels = 1};
+    const Variant variant{.form = &pat, .protocol = Protocol::Simple, .channels = 1};
     return Price::of(settings, pat, Protocol::Simple).time_of(settings, work, variant);
   };
   EXPECT_NEAR(time_of(17) / time_of(16), 1, 0.1);
@@ -527,11 +525,10 @@ TEST(Choice, PricesTreesOverManyMachinesAsTheirScheduleSays) {
 TEST(Choice, OfManyRanksSendsLittleAlongATree) {
   for (const gpu::Kind machine : {gpu::Kind::Cuda, gpu::Kind::Virtual}) {
     const Settings settings = make_settings(machine, 64, {}).value();
-    const std::string_view name =
-        choose(settings, Collective::AllReduce, 8).value().algorithm->name;
+    const std::string_view name = choose(settings, Collective::AllReduce, 8).value().form->name;
     EXPECT_TRUE(name == "tree" || name == "recursive_doubling") << name;
-    EXPECT_STRNE(choose(settings, Collective::AllReduce, 1 << 30).value().algorithm->name,
-                 "recursive_doubling");  // which sends log2 n times the data
+    EXPECT_NE(choose(settings, Collective::AllReduce, 1 << 30).value().form->name,
+              "recursive_doubling");  // which sends log2 n times the data
   }
 }
 
@@ -546,11 +543,11 @@ TEST(Choice, OfInvariantSettingsReducesInOneOrder) {
            {Collective::AllReduce, Collective::Reduce, Collective::ReduceScatter})
         for (size_t bytes = 4; bytes < kMostBytes; bytes = bytes * 9 + 4) {
           settings.is_invariant = false;
-          others += !reduces_in_one_order(settings,
-                                          *choose(settings, collective, bytes).value().algorithm);
+          others +=
+              !reduces_in_one_order(settings, *choose(settings, collective, bytes).value().form);
           settings.is_invariant = true;
           const Choice choice = choose(settings, collective, bytes).value();
-          const schedule::Schedule schedule = choice.algorithm->build(nranks, {}).take();
+          const schedule::Schedule schedule = choice.form->build(nranks, {}).take();
           EXPECT_FALSE(schedule.partial_sums);
           for (const auto& channels : schedule.ranks)
             for (const schedule::Worker& worker : channels[0].workers)
@@ -570,20 +567,19 @@ TEST(Choice, OfInvariantSettingsReducesInOneOrder) {
 TEST(Choice, BlamesOnlyTheVariablesThatLeaveNone) {
   Settings settings = make_settings(gpu::Kind::Virtual, 300, {}).value();
   const auto kind = static_cast<size_t>(Collective::AllToAll);
-  settings.algorithms[kind].reset().set(
-      algorithms::index_of(*algorithms::find(Collective::AllToAll, "direct")));
+  settings.forms[kind].reset().set(index_of(*find_form(Collective::AllToAll, "direct")));
   EXPECT_EQ(choose(settings, Collective::AllToAll, 8).status().message(),
             "no algorithm/protocol available for AlltoAll of 8 bytes over 300 ranks: NCCL_ALGO of "
             "rank 0 leaves none. This version has pat for so many ranks, by LL, LL128 and Simple");
-  settings.algorithms[kind].set();
+  settings.forms[kind].set();
   settings.protocols[kind].fill(false);
   EXPECT_THAT(choose(settings, Collective::AllToAll, 8).status().message(),
               testing::HasSubstr("over 300 ranks: NCCL_PROTO of rank 0 leaves none"));
   // One order of additions takes connections of all ranks with each other, however many they are.
   settings = make_settings(gpu::Kind::Cuda, 16, {}).value();
   settings.is_invariant = true;
-  settings.algorithms[static_cast<size_t>(Collective::AllReduce)].reset().set(
-      algorithms::index_of(*algorithms::find(Collective::AllReduce, "ring")));
+  settings.forms[static_cast<size_t>(Collective::AllReduce)].reset().set(
+      index_of(*find_form(Collective::AllReduce, "ring")));
   EXPECT_EQ(choose(settings, Collective::AllReduce, 8).status().message(),
             "no algorithm/protocol available for AllReduce of 8 bytes over 16 ranks: "
             "NICCOLITE_INVARIANT and NCCL_ALGO of rank 0 leave none. This version has one_shot, "
@@ -600,8 +596,8 @@ TEST(Choice, BlamesNoVariableForProtocolsThatThereAreNot) {
     return choose(settings, Collective::AllReduce, 8).status().message();
   };
   Settings settings = make_settings(gpu::Kind::Virtual, 16, {}).value();
-  settings.algorithms[static_cast<size_t>(Collective::AllReduce)].reset().set(
-      algorithms::index_of(*algorithms::find(Collective::AllReduce, "two_shot_workers")));
+  settings.forms[static_cast<size_t>(Collective::AllReduce)].reset().set(
+      index_of(*find_form(Collective::AllReduce, "two_shot_workers")));
   Settings torn = settings;
   ASSERT_TRUE(forbid_ll128(torn).is_ok());
   EXPECT_THAT(message_of(torn), testing::HasSubstr("16 ranks: NCCL_ALGO of rank 0 leaves none."));

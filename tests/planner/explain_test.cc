@@ -18,9 +18,8 @@ Settings settings_of(gpu::Kind machine, int nranks) {
 const Alternative& find(const Explanation& explanation, std::string_view algorithm,
                         Protocol protocol) {
   const auto found = std::find_if(
-      explanation.alternatives.begin(), explanation.alternatives.end(), [&](const auto& each) {
-        return each.algorithm->name == algorithm && each.protocol == protocol;
-      });
+      explanation.alternatives.begin(), explanation.alternatives.end(),
+      [&](const auto& each) { return each.form->name == algorithm && each.protocol == protocol; });
   EXPECT_NE(found, explanation.alternatives.end());
   return *found;
 }
@@ -45,11 +44,11 @@ TEST(Explain, SaysOfEveryAlternativeWhatTheChoiceIsMadeOf) {
             ASSERT_EQ(explanation.alternatives[0].verdict, Verdict::Chosen);
             ASSERT_EQ(explanation.alternatives[0].best, chosen);
             ASSERT_EQ(explanation.alternatives.size(),
-                      algorithms::of(collective).size() * executor::kProtocols);
+                      forms_of(collective).size() * executor::kProtocols);
             for (size_t i = 1; i < explanation.alternatives.size(); ++i) {
               const Alternative& each = explanation.alternatives[i];
               SCOPED_TRACE(testing::Message()
-                           << each.algorithm->name << " " << executor::name_of(each.protocol));
+                           << each.form->name << " " << executor::name_of(each.protocol));
               ASSERT_NE(each.verdict, Verdict::Chosen);
               ASSERT_FALSE(each.reason.empty());
               const bool is_ineligible = each.verdict == Verdict::Ineligible;
@@ -57,8 +56,7 @@ TEST(Explain, SaysOfEveryAlternativeWhatTheChoiceIsMadeOf) {
                                                                    each.best) != compared.end();
               ASSERT_EQ(is_compared,
                         each.verdict == Verdict::Slower || each.verdict == Verdict::Wider);
-              const bool is_possible_here =
-                  is_possible(machine, nranks, *each.algorithm, each.protocol);
+              const bool is_possible_here = is_possible(machine, nranks, *each.form, each.protocol);
               ASSERT_EQ(is_possible_here, !is_ineligible);
               switch (each.verdict) {
                 case Verdict::Slower:
@@ -92,15 +90,14 @@ TEST(Explain, NamesWhatKeepsAnAlgorithmOut) {
   EXPECT_EQ(reason("two_shot_workers", Protocol::LL), "is for 1 to 8 ranks");
   settings = settings_of(gpu::Kind::Cuda, 4);
   EXPECT_THAT(reason("one_shot", Protocol::Simple), HasSubstr("lowest latency"));
-  settings.algorithms[kind].reset(
-      algorithms::index_of(*algorithms::find(Collective::AllReduce, "ring")));
+  settings.forms[kind].reset(index_of(*find_form(Collective::AllReduce, "ring")));
   settings.protocols[kind][static_cast<size_t>(Protocol::LL)] = false;
   EXPECT_EQ(reason("ring", Protocol::Simple), "is left out by NCCL_ALGO");
   EXPECT_THAT(reason("two_shot", Protocol::LL), HasSubstr("left out by NCCL_PROTO"));
   span_machines(settings, {});
   EXPECT_THAT(reason("two_shot", Protocol::LL), HasSubstr("left out by NCCL_PROTO"));
   EXPECT_THAT(reason("two_shot", Protocol::LL128), HasSubstr("the network connects some"));
-  settings.algorithms[kind].reset();
+  settings.forms[kind].reset();
   EXPECT_EQ(explain(settings, Collective::AllReduce, 8).status().message(),
             choose(settings, Collective::AllReduce, 8).status().message());
 }

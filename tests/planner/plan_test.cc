@@ -25,8 +25,8 @@ Request all_reduce(size_t count, DataType type, Operation operation) {
 }
 
 void allow_only(Settings& settings, Collective collective, const char* algorithm) {
-  settings.algorithms[static_cast<size_t>(collective)].reset().set(
-      algorithms::index_of(*algorithms::find(collective, algorithm)));
+  settings.forms[static_cast<size_t>(collective)].reset().set(
+      index_of(*find_form(collective, algorithm)));
 }
 
 TEST(Plan, EveryRankChoosesAlike) {
@@ -150,7 +150,7 @@ TEST(Plan, LargeCommunicatorsDoNotConnectEveryoneToEveryone) {
   for (size_t count : {1u, 1u << 20}) {
     const Plan plan =
         planner.collective(all_reduce(count, DataType::Float32, Operation::Sum)).value();
-    EXPECT_LE(plan.program->ports.size(), 18u) << plan.choice.algorithm->name;
+    EXPECT_LE(plan.program->ports.size(), 18u) << plan.choice.form->name;
   }
 }
 
@@ -172,7 +172,7 @@ TEST(Plan, ScalesAveragesWhereNothingCanOverflow) {
 
 TEST(Plan, SaysWhatAnEmptySelectionLeavesOut) {
   Settings settings = settings_for(gpu::Kind::Virtual, 4);
-  settings.algorithms[static_cast<size_t>(Collective::AllReduce)].reset();
+  settings.forms[static_cast<size_t>(Collective::AllReduce)].reset();
   const auto plan =
       Planner(settings, 0).collective(all_reduce(100, DataType::Float32, Operation::Sum));
   ASSERT_FALSE(plan.is_ok());

@@ -39,7 +39,7 @@ Settings placed_at_random(int machines, int ranks_of_machine, int nrings, std::m
   return settings;
 }
 
-bool is_ring(const Algorithm& algorithm) { return algorithm.family() == "ring"; }
+bool is_ring(const Form& form) { return form.family() == "ring"; }
 
 TEST(RingsOfMachines, AreProvedAndCrossEachWireOnceWhereverRanksAre) {
   std::mt19937 random(20261124);
@@ -48,7 +48,7 @@ TEST(RingsOfMachines, AreProvedAndCrossEachWireOnceWhereverRanksAre) {
     for (const int ranks_of_machine : {1, 2, 4})
       for (const int nrings : {1, ranks_of_machine}) {
         const Settings settings = placed_at_random(machines, ranks_of_machine, nrings, random);
-        for (const Algorithm& algorithm : algorithms::all()) {
+        for (const Form& algorithm : forms()) {
           if (!is_ring(algorithm)) continue;
           SCOPED_TRACE(fmt::format("{} {} over {} x {}, {} rings",
                                    schedule::name_of(algorithm.collective), algorithm.name,
@@ -72,7 +72,7 @@ TEST(RingsOfMachines, AreProvedAndCrossEachWireOnceWhereverRanksAre) {
 TEST(RingsOfMachines, ArePricedApartFromThoseInRankOrder) {
   Settings settings = make_settings(gpu::Kind::Cuda, 8, {}).value();
   span_machines(settings, {0, 1, 0, 1, 0, 1, 0, 1});
-  const Algorithm& ring = *algorithms::find(Collective::AllReduce, "ring");
+  const Form& ring = *find_form(Collective::AllReduce, "ring");
   const double scattered = demand_of(settings, ring, executor::Protocol::Simple)->load.wire;
   set_rings(settings, {{0, 2, 4, 6, 1, 3, 5, 7}});
   const double together = demand_of(settings, ring, executor::Protocol::Simple)->load.wire;
@@ -100,7 +100,7 @@ TEST(RingsOfMachines, AreNoMoreThanAProgramHasRoomFor) {
     EXPECT_GT(settings.rings.size(), 1u);
     algorithms::Options options = options_of(settings);
     options.only_rank = nranks - 1;
-    for (const Algorithm& algorithm : algorithms::all()) {
+    for (const Form& algorithm : forms()) {
       if (!is_ring(algorithm)) continue;
       const schedule::Schedule built = algorithm.build(nranks, options).take();
       EXPECT_EQ(executor::compile(built, nranks - 1).status().message(), "")

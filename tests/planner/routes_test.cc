@@ -7,7 +7,7 @@ namespace niccolite::planner {
 namespace {
 
 TEST(FindRoutes, GivesEachRankThoseOfTheWhole) {
-  for (const algorithms::Algorithm& algorithm : algorithms::all()) {
+  for (const Form& algorithm : forms()) {
     for (const int nranks : {1, 2, 3, 4, 8, 33}) {
       if (nranks < algorithm.min_ranks || nranks > algorithm.max_ranks) continue;
       const int root = nranks / 2;

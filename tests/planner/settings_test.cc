@@ -22,7 +22,7 @@ TEST(Settings, AnAlgorithmOfOneCollectiveLeavesTheOthersAlone) {
   const Settings two_shot = settings_with("two_shot");
   const Settings ring = settings_with("ring;broadcast:direct");
   const auto chosen = [](const Settings& settings, Collective collective) {
-    return std::string(choose(settings, collective, 100).value().algorithm->name);
+    return std::string(choose(settings, collective, 100).value().form->name);
   };
   EXPECT_EQ(chosen(two_shot, Collective::AllReduce), "two_shot");
   EXPECT_EQ(chosen(two_shot, Collective::AllToAll), "direct");
@@ -35,9 +35,8 @@ TEST(Settings, AnAlgorithmOfOneCollectiveLeavesTheOthersAlone) {
 TEST(Settings, AFamilyAllowsAllItsFormsAndEachFormCanBeNamed) {
   const auto forms = [](const char* text) {
     const Settings settings = settings_with(text, gpu::Kind::Cuda);
-    return std::pair(
-        allows(settings, *algorithms::find(Collective::AllReduce, "two_shot")),
-        allows(settings, *algorithms::find(Collective::AllReduce, "two_shot_workers")));
+    return std::pair(allows(settings, *find_form(Collective::AllReduce, "two_shot")),
+                     allows(settings, *find_form(Collective::AllReduce, "two_shot_workers")));
   };
   EXPECT_EQ(forms("two_shot"), std::pair(true, true));
   EXPECT_EQ(forms("two_shot_plain"), std::pair(true, false));
@@ -48,12 +47,11 @@ TEST(Settings, AFamilyAllowsAllItsFormsAndEachFormCanBeNamed) {
 
 TEST(Settings, EveryAlgorithmCanBeSelectedAlone) {
   for (int c = 0; c < schedule::kCollectives; ++c) {
-    const std::span<const Algorithm> all = algorithms::of(static_cast<Collective>(c));
-    for (const Algorithm& algorithm : all) {
-      const std::string text =
-          function_name(algorithm.collective) + (":" + algorithms::selector_of(algorithm));
+    const std::span<const Form> all = forms_of(static_cast<Collective>(c));
+    for (const Form& algorithm : all) {
+      const std::string text = function_name(algorithm.collective) + (":" + selector_of(algorithm));
       const Settings settings = settings_with(text.c_str());
-      for (const Algorithm& other : all)
+      for (const Form& other : all)
         EXPECT_EQ(allows(settings, other), &other == &algorithm) << text;
     }
   }

@@ -12,7 +12,7 @@
 #include <set>
 #include <string>
 
-#include "algorithms/registry.h"
+#include "planner/form.h"
 #include "planner/prices/model.h"
 #include "planner/prices/tunings.h"
 #include "planner/settings.h"
@@ -75,7 +75,7 @@ TEST(BuiltInTunings, AreAllReadAndEachClassHasOneForAnyGpu) {
 TEST(BuiltInTunings, PriceWhatLinksCarry) {
   for (const BuiltInTuning& each : built_in_tunings()) {
     const Tuning tuning = parse_tuning(each.text, each.name).take();
-    for (const algorithms::Algorithm& algorithm : algorithms::all()) {
+    for (const Form& algorithm : forms()) {
       for (const Protocol protocol : {Protocol::LL, Protocol::LL128, Protocol::Simple}) {
         if (tuning.find(algorithm, protocol) == nullptr) continue;
         for (const int nranks : {2, 4}) {
@@ -129,7 +129,7 @@ TEST(Tuning, HasTheNumbersOfItsFile) {
   EXPECT_EQ(slots_by(Protocol::LL128), (executor::FifoShape{64, 4, 64 << 20}));
   EXPECT_EQ(slots_by(Protocol::Simple), (executor::FifoShape{3, 8, 640}));
   EXPECT_FALSE(tuning.slots_of_two);
-  const Algorithm& ring = *algorithms::find(Collective::AllGather, "ring");
+  const Form& ring = *find_form(Collective::AllGather, "ring");
   const Cost* const cost = tuning.find(ring, Protocol::LL128);
   ASSERT_NE(cost, nullptr);
   EXPECT_EQ(cost->crowd, 0.5);

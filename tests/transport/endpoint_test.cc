@@ -7,8 +7,8 @@
 #include <barrier>
 #include <thread>
 
-#include "algorithms/registry.h"
 #include "gpu/virtual/driver.h"
+#include "planner/form.h"
 
 namespace niccolite::transport {
 namespace {
@@ -46,7 +46,7 @@ std::vector<Rank> connected_ranks(const char* algorithm, Protocol protocol, bool
   for (int r = 0; r < kRanks; ++r)
     threads.emplace_back([&, r] {
       Rank& rank = ranks[static_cast<size_t>(r)];
-      const auto* found = algorithms::find(schedule::Collective::AllReduce, algorithm);
+      const auto* found = planner::find_form(schedule::Collective::AllReduce, algorithm);
       rank.program = executor::compile(found->build(kRanks, {}).value(), r).take();
       rank.member =
           bootstrap::Member::join(

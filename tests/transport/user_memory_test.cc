@@ -11,8 +11,8 @@
 #include <random>
 #include <tuple>
 
-#include "algorithms/registry.h"
 #include "gpu/virtual/driver.h"
+#include "planner/form.h"
 #include "tests/executor/host/cluster.h"
 #include "tests/executor/host/operands.h"
 #include "tests/executor/host/scratch_schedule.h"
@@ -212,12 +212,12 @@ testing::AssertionResult run(Cluster& cluster, const std::vector<Launch>& launch
 }
 
 struct Case {
-  const algorithms::Algorithm* algorithm;
+  const planner::Form* algorithm;
   int nranks;
 };
 std::vector<Case> cases() {
   std::vector<Case> cases;
-  for (const algorithms::Algorithm& algorithm : algorithms::all())
+  for (const planner::Form& algorithm : planner::forms())
     for (const int nranks : {2, 3, 5, 8})
       if (nranks >= algorithm.min_ranks && nranks <= algorithm.max_ranks)
         cases.push_back({&algorithm, nranks});
@@ -286,7 +286,7 @@ TEST_P(UserMemoryOfNetworks, ResultsAreRightAndNothingIsUsedAfterKernels) {
 TEST(UserMemoryOfNetworks, IsWhereRingsInPlaceSendAllFrom) {
   for (const int nranks : {2, 3}) {
     const schedule::Schedule schedule =
-        algorithms::find(schedule::Collective::AllReduce, "ring")->build(nranks, {}).take();
+        planner::find_form(schedule::Collective::AllReduce, "ring")->build(nranks, {}).take();
     const FifoShape shape{.channels = 1, .depth = 4, .slot_bytes = kSlotBytes};
     Cluster cluster(schedule, Protocol::Simple, shape);
     Network network(shape, /*least_bytes=*/1, /*seed=*/1);
@@ -317,7 +317,7 @@ TEST(UserMemoryOfNetworks, IsLetGoByKernelsThatAreAborted) {
   for (const char* name : {"ring", "direct_workers"})
     for (uint32_t seed = 1; seed <= 300; ++seed) {
       SCOPED_TRACE(testing::Message() << name << ", seed " << seed);
-      const auto* const algorithm = algorithms::find(schedule::Collective::AllGather, name);
+      const auto* const algorithm = planner::find_form(schedule::Collective::AllGather, name);
       ASSERT_NE(algorithm, nullptr);
       const schedule::Schedule schedule = algorithm->build(3, {}).take();
       const FifoShape shape{.channels = 2, .depth = 4, .slot_bytes = kSlotBytes};

@@ -50,16 +50,15 @@ std::optional<Selection> named(Collective collective, std::string_view name) {
       if (!(algorithm.name + "_" + protocol.name).starts_with(name)) continue;
       is_known = true;
       for (size_t p = 0; p < meant.size(); ++p)
-        if ((protocol.bits >> p & 1) != 0) meant[p] |= AlgorithmSet(algorithm.bits);
+        if ((protocol.bits >> p & 1) != 0) meant[p] |= FormSet(algorithm.bits);
     }
   return is_known ? std::optional(meant) : std::nullopt;
 }
 
 Selection everything(Collective collective) {
   Selection all{};
-  for (AlgorithmSet& set : all)
-    for (const Algorithm& algorithm : algorithms::of(collective))
-      set.set(algorithms::index_of(algorithm));
+  for (FormSet& set : all)
+    for (const Form& form : forms_of(collective)) set.set(index_of(form));
   return all;
 }
 
@@ -77,14 +76,13 @@ Selection product(Collective collective, std::string_view text) {
 }
 
 bool selects(const Selection& selection, const Option& option) {
-  return selection[static_cast<size_t>(option.protocol)].test(
-      algorithms::index_of(*option.algorithm));
+  return selection[static_cast<size_t>(option.protocol)].test(index_of(*option.form));
 }
 
 }  // namespace
 
 bool is_empty(const Selection& selection) {
-  return std::ranges::all_of(selection, [](const AlgorithmSet& set) { return set.none(); });
+  return std::ranges::all_of(selection, [](const FormSet& set) { return set.none(); });
 }
 
 Selection parse_call_selection(Collective collective, std::string_view text) {

@@ -17,7 +17,7 @@ namespace niccolite::planner {
 
 /// Some algorithms of one collective, each by some protocols: a set of algorithms for each
 /// protocol.
-using Selection = std::array<AlgorithmSet, executor::kProtocols>;
+using Selection = std::array<FormSet, executor::kProtocols>;
 bool is_empty(const Selection& selection);
 
 /// The syntax of ncclCollConfig_t::algSelection; blanks are dropped, case is ignored:

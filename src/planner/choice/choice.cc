@@ -38,13 +38,13 @@ std::optional<Price> price_through_slots(Settings settings, const Variant& varia
       !publishes_chunks(variant.protocol))
     return std::nullopt;
   settings.reaches_users = false;
-  return Price::of(settings, *variant.algorithm, variant.protocol);
+  return Price::of(settings, *variant.form, variant.protocol);
 }
 
 /// Gives an obstacle to all options but the possible ones of the highest priority (schedule::Use).
 void prefer_highest_priority(std::vector<Option>& options, int nranks) {
   const auto priority_of = [nranks](const Option& option) {
-    const algorithms::Loaded* const loaded = option.algorithm->build.loaded();
+    const algorithms::Loaded* const loaded = option.form->loaded();
     return loaded == nullptr || !option.obstacle.empty() ? 0
                                                          : loaded->find(nranks)->file.use.priority;
   };
@@ -56,7 +56,7 @@ void prefer_highest_priority(std::vector<Option>& options, int nranks) {
       best = &option;
     }
   if (best == nullptr) return;
-  const std::string name = best->algorithm->name;
+  const std::string name = best->form->name;
   for (Option& option : options)
     if (option.obstacle.empty() && priority_of(option) < highest)
       option.obstacle =
@@ -65,8 +65,8 @@ void prefer_highest_priority(std::vector<Option>& options, int nranks) {
 
 }  // namespace
 
-std::vector<Choice> forms_of(const Settings& settings, const Workload& work, Variant variant) {
-  const Price price = Price::of(settings, *variant.algorithm, variant.protocol);
+std::vector<Choice> choices_of(const Settings& settings, const Workload& work, Variant variant) {
+  const Price price = Price::of(settings, *variant.form, variant.protocol);
   const std::optional<Price> through_slots = price_through_slots(settings, variant);
   const int possible = most_parts(variant.protocol);
   const int least = std::clamp(settings.chunk_parts, 1, possible);
@@ -74,20 +74,21 @@ std::vector<Choice> forms_of(const Settings& settings, const Workload& work, Var
   const bool is_cut = !publishes || (!is_long_way_through_host(settings, work) &&
                                      buffer_bytes(work) >= kLeastPublishedInParts);
   const int most = settings.chunk_parts == 0 && is_cut ? possible : least;
-  std::vector<Choice> forms;
+  std::vector<Choice> choices;
   for (const int channels : channel_counts(settings, variant.protocol, work)) {
     variant.channels = channels;
     for (variant.parts = least; variant.parts <= most; variant.parts *= 2) {
       const size_t chunk = chunk_bytes(settings, work.collective, variant);
       // Data that fit a smaller chunk are not cut by it.
       if (variant.parts > least && work.bytes <= chunk) break;
-      Choice& form = forms.emplace_back(Choice{variant, price.time_of(settings, work, variant)});
+      Choice& choice =
+          choices.emplace_back(Choice{variant, price.time_of(settings, work, variant)});
       if (through_slots)
-        form.lost_in_slots =
-            std::max(0.0, through_slots->time_of(settings, work, variant) - form.microseconds);
+        choice.lost_in_slots =
+            std::max(0.0, through_slots->time_of(settings, work, variant) - choice.microseconds);
     }
   }
-  return forms;
+  return choices;
 }
 
 std::vector<Option> survey(const Settings& settings, Collective collective, size_t bytes,
@@ -97,29 +98,27 @@ std::vector<Option> survey(const Settings& settings, Collective collective, size
   // Derived prices decide if no direct variant was measured. Measured chains, which pass data from
   // rank to rank, do not count: the longest measured chain says little about longer ones.
   bool has_direct = false;
-  for (const Algorithm& algorithm : algorithms::of(collective))
+  for (const Form& form : forms_of(collective))
     for (int p = 0; p < executor::kProtocols; ++p) {
-      const Variant variant{.algorithm = &algorithm, .protocol = static_cast<Protocol>(p)};
+      const Variant variant{.form = &form, .protocol = static_cast<Protocol>(p)};
       Option& option = options.emplace_back();
-      option.algorithm = variant.algorithm;
+      option.form = variant.form;
       option.protocol = variant.protocol;
       option.obstacle = obstacle_to(settings, variant, bytes);
       if (!option.obstacle.empty()) continue;
-      option.competes = is_fitted(settings, algorithm, variant.protocol);
-      has_direct |=
-          option.competes && (algorithm.traits.connects_all || algorithm.build == nullptr);
+      option.competes = is_fitted(settings, form, variant.protocol);
+      has_direct |= option.competes && (form.traits().connects_all || form.is_of_messages());
     }
   for (Option& option : options) {
     // Nobody measures a user's algorithm for the tuning. It competes by its derived price.
-    const bool is_of_file = option.algorithm->build.loaded() != nullptr;
+    const bool is_of_file = option.form->loaded() != nullptr;
     option.competes |= option.obstacle.empty() && (!has_direct || is_of_file);
   }
   prefer_highest_priority(options, settings.nranks);
   for (Option& option : options) {
     if (!option.obstacle.empty()) continue;
     if (of == Surveyed::WhatDecides && !option.competes) continue;
-    option.choices =
-        forms_of(settings, work, {.algorithm = option.algorithm, .protocol = option.protocol});
+    option.choices = choices_of(settings, work, {.form = option.form, .protocol = option.protocol});
   }
   return options;
 }

@@ -15,19 +15,19 @@ struct Choice : Variant {
   double lost_in_slots = 0;  // microseconds more where buffers are not reached that should be
 };
 
-/// One algorithm and protocol: its forms by channels and chunks, or the obstacle to its choice.
+/// One form and protocol: its choices by channels and chunks, or the obstacle to its choice.
 struct Option {
-  const Algorithm* algorithm = nullptr;
+  const Form* form = nullptr;
   executor::Protocol protocol = executor::Protocol::Simple;
   std::string obstacle;   // a phrase; empty: it may be chosen
   bool competes = false;  // competes with the measured variants (Price); false with an obstacle
   std::vector<Choice> choices;  // without obstacle: not empty in a survey of all
 };
 
-/// All forms of `variant`, by channel counts and chunk sizes, with their predicted times.
-std::vector<Choice> forms_of(const Settings& settings, const Workload& work, Variant variant);
+/// All choices of `variant`, by channel counts and chunk sizes, with their predicted times.
+std::vector<Choice> choices_of(const Settings& settings, const Workload& work, Variant variant);
 
-/// Surveys every algorithm of `collective` by every protocol. With WhatDecides, options that cannot
+/// Surveys every form of `collective` by every protocol. With WhatDecides, options that cannot
 /// decide have no choices, which saves the prediction of their times.
 enum class Surveyed : uint8_t { All, WhatDecides };
 std::vector<Option> survey(const Settings& settings, Collective collective, size_t bytes,

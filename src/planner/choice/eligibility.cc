@@ -18,11 +18,10 @@ namespace {
 using executor::Protocol;
 
 /// Whatever NCCL_ALGO and NCCL_PROTO say.
-std::string why_impossible(const Settings& settings, const Algorithm& algorithm,
-                           Protocol protocol) {
-  return planner::why_impossible(settings.machine, settings.nranks, algorithm, protocol,
+std::string why_impossible(const Settings& settings, const Form& form, Protocol protocol) {
+  return planner::why_impossible(settings.machine, settings.nranks, form, protocol,
                                  machines_in(settings),
-                                 settings.is_invariant && schedule::reduces(algorithm.collective));
+                                 settings.is_invariant && schedule::reduces(form.collective));
 }
 
 /// Why the executors' compact form does not hold the schedule of a file. Remembered.
@@ -81,13 +80,13 @@ std::string obstacle_to_file(const Settings& settings, const algorithms::LoadedF
 std::string possible_algorithms(const Settings& settings, Collective collective) {
   const ProtocolSet carried = protocols_between_ranks(settings);
   std::string names;
-  for (const Algorithm& algorithm : algorithms::of(collective)) {
+  for (const Form& form : forms_of(collective)) {
     bool is_any_possible = false;
     for (int p = 0; p < executor::kProtocols; ++p)
       is_any_possible |= carried[static_cast<size_t>(p)] &&
-                         why_impossible(settings, algorithm, static_cast<Protocol>(p)).empty() &&
-                         (!settings.is_invariant || reduces_in_one_order(settings, algorithm));
-    if (is_any_possible) names += fmt::format("{}{}", names.empty() ? "" : ", ", algorithm.name);
+                         why_impossible(settings, form, static_cast<Protocol>(p)).empty() &&
+                         (!settings.is_invariant || reduces_in_one_order(settings, form));
+    if (is_any_possible) names += fmt::format("{}{}", names.empty() ? "" : ", ", form.name);
   }
   return names;
 }
@@ -106,14 +105,14 @@ std::string names_of(const ProtocolSet& protocols) {
 }  // namespace
 
 std::string obstacle_to(const Settings& settings, const Variant& variant) {
-  const Algorithm& algorithm = *variant.algorithm;
-  const auto kind = static_cast<size_t>(algorithm.collective);
+  const Form& form = *variant.form;
+  const auto kind = static_cast<size_t>(form.collective);
   const auto protocol = static_cast<size_t>(variant.protocol);
-  std::string impossible = why_impossible(settings, algorithm, variant.protocol);
+  std::string impossible = why_impossible(settings, form, variant.protocol);
   if (!impossible.empty()) return impossible;
-  if (settings.is_invariant && !reduces_in_one_order(settings, algorithm))
+  if (settings.is_invariant && !reduces_in_one_order(settings, form))
     return "reduces in an order of its own, which NICCOLITE_INVARIANT forbids";
-  if (!allows(settings, algorithm)) return "is left out by NCCL_ALGO";
+  if (!allows(settings, form)) return "is left out by NCCL_ALGO";
   if (!settings.protocols[kind][protocol]) {
     if (protocols_between_ranks(settings)[protocol]) return "is left out by NCCL_PROTO";
     return settings.spans_machines
@@ -121,14 +120,14 @@ std::string obstacle_to(const Settings& settings, const Variant& variant) {
                : "needs links that keep its lines whole, and one tears them";
   }
   if (most_channels(settings, variant.protocol) == 0) return "has no connections on this machine";
-  if (const algorithms::Loaded* const loaded = algorithm.build.loaded())
+  if (const algorithms::Loaded* const loaded = form.loaded())
     return obstacle_to_file(settings, *loaded->find(settings.nranks), variant.protocol);
   return {};
 }
 
 std::string obstacle_to(const Settings& settings, const Variant& variant, size_t bytes) {
   std::string obstacle = obstacle_to(settings, variant);
-  const algorithms::Loaded* const loaded = variant.algorithm->build.loaded();
+  const algorithms::Loaded* const loaded = variant.form->loaded();
   if (loaded == nullptr || !obstacle.empty()) return obstacle;
   const schedule::Use& use = loaded->find(settings.nranks)->file.use;
   if (bytes < use.min_bytes)
@@ -139,9 +138,8 @@ std::string obstacle_to(const Settings& settings, const Variant& variant, size_t
 }
 
 bool allows_all(const Settings& settings, Collective collective) {
-  return std::ranges::all_of(algorithms::of(collective), [&](const Algorithm& algorithm) {
-    return allows(settings, algorithm);
-  });
+  return std::ranges::all_of(forms_of(collective),
+                             [&](const Form& form) { return allows(settings, form); });
 }
 
 Status why_none(const Settings& settings, Collective collective, size_t bytes) {

@@ -23,13 +23,13 @@ std::optional<Choice> choose_for_list(const Settings& settings, Collective colle
       settings.nranks > kMostRanksOfLists ||
       bytes * static_cast<size_t>(settings.nranks - 1) > kMostListedBytes)
     return std::nullopt;
-  const Algorithm* const algorithm = algorithms::one_step(collective);
-  if (algorithm == nullptr) return std::nullopt;
-  const Variant variant{.algorithm = algorithm, .protocol = Protocol::LL};
+  const Form* const form = one_step(collective);
+  if (form == nullptr) return std::nullopt;
+  const Variant variant{.form = form, .protocol = Protocol::LL};
   if (!is_allowed(settings, variant)) return std::nullopt;
   const Workload work{.collective = collective, .nranks = settings.nranks, .bytes = bytes};
   return Choice{variant,
-                Price::of(settings, *algorithm, variant.protocol).time_of(settings, work, variant)};
+                Price::of(settings, *form, variant.protocol).time_of(settings, work, variant)};
 }
 
 std::optional<executor::ListAccess> find_list_access(const Settings& settings,

@@ -13,7 +13,7 @@ Choice choose_for_message(const Settings& settings, Protocol protocol, size_t by
   const Workload work{
       .collective = Collective::PointToPoint, .nranks = settings.nranks, .bytes = bytes};
   const std::vector<Choice> forms =
-      forms_of(settings, work, {.algorithm = &algorithms::of_messages(), .protocol = protocol});
+      choices_of(settings, work, {.form = &form_of_messages(), .protocol = protocol});
   Choice choice = pick(forms, settings.policy, settings.nranks);
   choice.channels = channels_for_alignment(settings, bytes, choice);
   return choice;
@@ -48,8 +48,7 @@ double predict_copy(const Settings& settings, Protocol protocol, size_t bytes) {
 
 Protocol protocol_of_copy(const Settings& settings, Protocol of_messages, size_t bytes) {
   constexpr Protocol kSimple = Protocol::Simple;
-  if (!is_allowed(settings, {.algorithm = &algorithms::of_messages(), .protocol = kSimple}))
-    return of_messages;
+  if (!is_allowed(settings, {.form = &form_of_messages(), .protocol = kSimple})) return of_messages;
   const auto time_of = [&](Protocol protocol) {
     return choose_for_message(settings, protocol, 1).microseconds +
            predict_copy(settings, protocol, bytes);

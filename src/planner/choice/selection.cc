@@ -5,12 +5,11 @@
 #include <string>
 #include <vector>
 
-#include "algorithms/registry.h"
 #include "executor/protocol/fifo.h"
+#include "planner/form.h"
 
 namespace niccolite::planner {
 
-using algorithms::Algorithm;
 using executor::Protocol;
 using schedule::Collective;
 
@@ -56,10 +55,10 @@ std::vector<Token> algorithm_tokens(Collective collective) {
       found->bits |= bits;
   };
   const auto add_all_of = [&](Collective each) {
-    for (const Algorithm& algorithm : algorithms::of(each)) {
-      const uint32_t bit = each == collective ? 1u << algorithms::index_of(algorithm) : 0;
-      add(algorithms::selector_of(algorithm), bit);
-      add(std::string(algorithm.family()), bit);
+    for (const Form& form : forms_of(each)) {
+      const uint32_t bit = each == collective ? 1u << index_of(form) : 0;
+      add(selector_of(form), bit);
+      add(std::string(form.family()), bit);
     }
   };
   for (int c = 0; c < schedule::kCollectives; ++c) add_all_of(static_cast<Collective>(c));

@@ -25,9 +25,8 @@ std::string lower(std::string_view text);
 /// Returns the parts of the text between the separators; views into `text`.
 std::vector<std::string_view> split(std::string_view text, char separator);
 
-/// Returns the names that NCCL_ALGO may contain: every algorithm, each family's plain form alone,
-/// and a family's name for all its forms. Bits stand for the algorithms of `collective`, by
-/// algorithms::index_of().
+/// Returns the names that NCCL_ALGO may contain: every algorithm with all its forms, and
+/// each form alone. Bits stand for the forms of `collective`, by index_of().
 std::vector<Token> algorithm_tokens(schedule::Collective collective);
 /// Returns the names that NCCL_PROTO may contain; bits by number.
 std::vector<Token> protocol_tokens();

@@ -67,7 +67,7 @@ class Plugin final : public Tuner {
       if (!cell) return own;
       std::vector<Choice> candidates;
       for (const Option& option : options)
-        if (abi::cell_of(*option.algorithm, option.protocol) == *cell)
+        if (abi::cell_of(*option.form, option.protocol) == *cell)
           candidates.insert(candidates.end(), option.choices.begin(), option.choices.end());
       choice = pick(candidates, settings.policy, settings.nranks);
     }
@@ -178,7 +178,7 @@ class Plugin final : public Tuner {
     const int wanted = std::min(channels, most);
     const Choice* nearest = nullptr;
     for (const Option& option : options) {
-      if (option.algorithm != choice.algorithm || option.protocol != choice.protocol) continue;
+      if (option.form != choice.form || option.protocol != choice.protocol) continue;
       for (const Choice& other : option.choices)
         if (other.parts == choice.parts &&
             (nearest == nullptr ||
@@ -194,7 +194,7 @@ class Plugin final : public Tuner {
                     std::span<const Option> options, Choice& choice) {
     if constexpr (V >= 6) {
       if (table_.chunk == nullptr) return;
-      const abi::Cell cell = abi::cell_of(*choice.algorithm, choice.protocol);
+      const abi::Cell cell = abi::cell_of(*choice.form, choice.protocol);
       const size_t own = chunk_bytes(settings, collective, choice);
       size_t wanted = own;
       int result = 0;

@@ -37,8 +37,8 @@ int column_of(executor::Protocol protocol) {
 
 }  // namespace
 
-Cell cell_of(const Algorithm& algorithm, executor::Protocol protocol) {
-  return {row_of(algorithm.traits.pattern), column_of(protocol)};
+Cell cell_of(const Form& form, executor::Protocol protocol) {
+  return {row_of(form.traits().pattern), column_of(protocol)};
 }
 
 const char* name_of_row(int row) {
@@ -55,7 +55,7 @@ const char* name_of_column(int column) {
 const Choice* best_of(std::span<const Option> options, Cell cell) {
   const Choice* best = nullptr;
   for (const Option& option : options) {
-    if (cell_of(*option.algorithm, option.protocol) != cell) continue;
+    if (cell_of(*option.form, option.protocol) != cell) continue;
     for (const Choice& choice : option.choices)
       if (best == nullptr || choice.microseconds < best->microseconds) best = &choice;
   }

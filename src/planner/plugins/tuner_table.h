@@ -17,7 +17,7 @@ struct Cell {
 };
 /// Returns the cell of an algorithm. One that reaches all ranks at once has the cell of NCCL's
 /// multicast.
-Cell cell_of(const Algorithm& algorithm, executor::Protocol protocol);
+Cell cell_of(const Form& form, executor::Protocol protocol);
 
 const char* name_of_row(int row);
 const char* name_of_column(int column);

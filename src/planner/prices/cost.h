@@ -38,7 +38,7 @@ struct Cost {
 };
 
 struct CostLine {
-  const Algorithm* algorithm;
+  const Form* form;
   executor::Protocol protocol;
   Cost cost;
 };

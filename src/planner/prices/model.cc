@@ -70,8 +70,8 @@ double smooth_max(double a, double b) {
   return std::sqrt(std::sqrt(a * a * a * a + b * b * b * b));
 }
 
-KnownCost find_cost(const Tuning& tuning, const Algorithm& algorithm, Protocol protocol) {
-  if (const Cost* const cost = tuning.find(algorithm, protocol)) return {*cost, true};
+KnownCost find_cost(const Tuning& tuning, const Form& form, Protocol protocol) {
+  if (const Cost* const cost = tuning.find(form, protocol)) return {*cost, true};
   return {kUnmeasured, false};
 }
 
@@ -96,16 +96,16 @@ int most_direct_ranks(gpu::Kind machine, Collective collective) {
   return has_one_root ? kMostOfOneRoot : most_direct_ranks(machine);
 }
 
-std::string why_impossible(gpu::Kind machine, int nranks, const Algorithm& algorithm,
-                           Protocol protocol, int machines, bool may_connect_all) {
-  const Collective collective = algorithm.collective;
+std::string why_impossible(gpu::Kind machine, int nranks, const Form& form, Protocol protocol,
+                           int machines, bool may_connect_all) {
+  const Collective collective = form.collective;
   if (collective == Collective::PointToPoint) return {};
-  if (nranks < algorithm.min_ranks || nranks > algorithm.max_ranks)
-    return fmt::format("is for {} to {} ranks", algorithm.min_ranks, algorithm.max_ranks);
-  if (const algorithms::Loaded* const loaded = algorithm.build.loaded())
+  if (nranks < form.min_ranks || nranks > form.max_ranks)
+    return fmt::format("is for {} to {} ranks", form.min_ranks, form.max_ranks);
+  if (const algorithms::Loaded* const loaded = form.loaded())
     if (loaded->find(nranks) == nullptr)
       return fmt::format("is read from files for {}", loaded->describe_ranks());
-  const algorithms::Traits& traits = algorithm.traits;
+  const algorithms::Traits& traits = form.traits();
   if (const int most = most_direct_ranks(machine, collective);
       traits.connects_all && !may_connect_all && nranks > most)
     return fmt::format("connects all ranks with each other, which is done for up to {}", most);
@@ -125,7 +125,7 @@ std::string why_impossible(gpu::Kind machine, int nranks, const Algorithm& algor
 
 double predict(gpu::Kind machine, const Cost& cost, const Workload& work, const Variant& variant,
                size_t chunk_bytes) {
-  return time_of(machine, cost, work.nranks, fitted_load_of(*variant.algorithm, work.nranks),
+  return time_of(machine, cost, work.nranks, fitted_load_of(*variant.form, work.nranks),
                  static_cast<double>(work.bytes), variant, chunk_bytes);
 }
 
@@ -157,9 +157,9 @@ uint32_t pull_bytes(const Settings& settings, const Workload& work) {
 }
 
 double predict_messages(const Settings& settings, Protocol protocol, int ends, size_t bytes) {
-  const Algorithm& direct = algorithms::of_messages();
+  const Form& direct = form_of_messages();
   const Variant variant{
-      .algorithm = &direct, .protocol = protocol, .channels = most_channels(settings, protocol)};
+      .form = &direct, .protocol = protocol, .channels = most_channels(settings, protocol)};
   const Cost cost = find_cost(tuning_of(settings), direct, protocol).cost;
   return time_of(settings.machine, cost, settings.nranks, {1 + ends / 2.0, 1, 1},
                  static_cast<double>(bytes), variant,

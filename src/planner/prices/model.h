@@ -31,7 +31,7 @@ struct KnownCost {
   Cost cost;
   bool is_measured;
 };
-KnownCost find_cost(const Tuning& tuning, const Algorithm& algorithm, executor::Protocol protocol);
+KnownCost find_cost(const Tuning& tuning, const Form& form, executor::Protocol protocol);
 /// The class of a communicator with these settings.
 inline MachineClass class_of(const Settings& settings) {
   const bool is_cuda = settings.machine == gpu::Kind::Cuda;
@@ -47,12 +47,12 @@ inline const Tuning& tuning_of(const Settings& settings) {
 /// Why a variant cannot run among so many ranks, whatever the settings are: a phrase without a full
 /// stop. Empty: it can. `machines`: that the ranks are on;
 /// `may_connect_all`: all ranks with each other, however many.
-std::string why_impossible(gpu::Kind machine, int nranks, const Algorithm& algorithm,
+std::string why_impossible(gpu::Kind machine, int nranks, const Form& form,
                            executor::Protocol protocol, int machines = 1,
                            bool may_connect_all = false);
-inline bool is_possible(gpu::Kind machine, int nranks, const Algorithm& algorithm,
+inline bool is_possible(gpu::Kind machine, int nranks, const Form& form,
                         executor::Protocol protocol, int machines = 1) {
-  return why_impossible(machine, nranks, algorithm, protocol, machines).empty();
+  return why_impossible(machine, nranks, form, protocol, machines).empty();
 }
 /// The most ranks that are all connected to each other, unless there is no other algorithm.
 int most_direct_ranks(gpu::Kind machine);
@@ -61,9 +61,9 @@ int most_direct_ranks(gpu::Kind machine);
 double predict(gpu::Kind machine, const Cost& cost, const Workload& work, const Variant& variant,
                size_t chunk_bytes);
 
-/// Returns the load by which fitted constants of `algorithm` are multiplied: its own statement
+/// Returns the load by which fitted constants of `form` are multiplied: its own statement
 /// (Traits::load), or the load of its schedule on one machine.
-algorithms::Load fitted_load_of(const Algorithm& algorithm, int nranks);
+algorithms::Load fitted_load_of(const Form& form, int nranks);
 /// Returns the number of channels that get a part of a block of that many bytes.
 double channels_of(double block_bytes, const Variant& variant);
 /// Returns the bytes on a link for `bytes` of data.

@@ -65,13 +65,13 @@ Demand say_of_machines(const algorithms::Load& load, double machines, double ran
   return demand;
 }
 
-Demand say(const Settings& settings, const Algorithm& algorithm) {
+Demand say(const Settings& settings, const Form& form) {
   const double machines = planner::machines_in(settings);
   const double ranks_of_machine = settings.nranks / machines;
-  const algorithms::Traits& traits = algorithm.traits;
+  const algorithms::Traits& traits = form.traits();
   if (traits.follows_machines && ranks_of_machine > 1 && machines > 1)
-    return say_of_machines(traits.load(static_cast<int>(machines)), machines, ranks_of_machine);
-  return say(traits.load(settings.nranks), traits.pattern == algorithms::Pattern::Ring, machines,
+    return say_of_machines(form.load(static_cast<int>(machines)), machines, ranks_of_machine);
+  return say(form.load(settings.nranks), traits.pattern == algorithms::Pattern::Ring, machines,
              ranks_of_machine);
 }
 
@@ -95,18 +95,17 @@ Demand demand_of_messages(bool is_direct) {
   return demand;
 }
 
-Demand analyse(const Settings& settings, const Algorithm& algorithm, bool is_direct) {
-  if (algorithm.build == nullptr) return demand_of_messages(is_direct);
-  const bool says = algorithm.traits.load != nullptr;
-  if (says && settings.nranks > kMostAnalysed) return say(settings, algorithm);
-  const Result<schedule::Schedule> built =
-      algorithm.build(settings.nranks, options_of_price(settings));
+Demand analyse(const Settings& settings, const Form& form, bool is_direct) {
+  if (form.is_of_messages()) return demand_of_messages(is_direct);
+  const bool says = form.traits().load != nullptr;
+  if (says && settings.nranks > kMostAnalysed) return say(settings, form);
+  const Result<schedule::Schedule> built = form.build(settings.nranks, options_of_price(settings));
   if (!built.is_ok()) return {};
   if (is_direct) {
     const lowering::Capabilities capabilities{
         .facilities = {.has_bulk_copies = true,
                        .has_stages = true,
-                       .reduces = schedule::reduces(algorithm.collective)}};
+                       .reduces = schedule::reduces(form.collective)}};
     if (Result<lowering::AccessPlan> plan = lower(built.value(), capabilities); plan.is_ok())
       return lowering::demand_of(plan.value(), settings.machines).value();
   }
@@ -115,16 +114,16 @@ Demand analyse(const Settings& settings, const Algorithm& algorithm, bool is_dir
 }
 
 /// analyse(), remembered for all communicators of the process.
-std::shared_ptr<const Demand> demand_on(const Settings& settings, const Algorithm& algorithm,
+std::shared_ptr<const Demand> demand_on(const Settings& settings, const Form& form,
                                         bool is_direct) {
   using Key =
-      std::tuple<const Algorithm*, int, int, std::vector<int>, std::vector<std::vector<int>>, bool>;
+      std::tuple<const Form*, int, int, std::vector<int>, std::vector<std::vector<int>>, bool>;
   // Never destroyed: communicators may outlive main().
   static auto& mutex = *new std::mutex;
   static auto& known = *new std::map<Key, std::shared_ptr<const Demand>>;
   constexpr size_t kMostKnown = 4096;
   algorithms::Options options = options_of_price(settings);
-  Key key{&algorithm,
+  Key key{&form,
           settings.nranks,
           options.window,
           std::move(options.machines),
@@ -134,7 +133,7 @@ std::shared_ptr<const Demand> demand_on(const Settings& settings, const Algorith
     const std::lock_guard lock(mutex);
     if (const auto found = known.find(key); found != known.end()) return found->second;
   }
-  auto demand = std::make_shared<const Demand>(analyse(settings, algorithm, is_direct));
+  auto demand = std::make_shared<const Demand>(analyse(settings, form, is_direct));
   const std::lock_guard lock(mutex);
   if (known.size() >= kMostKnown) known.clear();
   return known.try_emplace(std::move(key), std::move(demand)).first->second;
@@ -158,11 +157,11 @@ double slowest(const schedule::Load& load, const Properties& machine, int nranks
 }
 
 /// Null: the variant was not measured on such machines.
-const Cost* fitted_cost(const Settings& settings, const Algorithm& algorithm, Protocol protocol) {
+const Cost* fitted_cost(const Settings& settings, const Form& form, Protocol protocol) {
   // Between machines, constants are of ranks that have one each.
   const int machines = planner::machines_in(settings);
-  if (machines > 1 && machines < settings.nranks && algorithm.build != nullptr) return nullptr;
-  return tuning_of(settings).find(algorithm, protocol);
+  if (machines > 1 && machines < settings.nranks && !form.is_of_messages()) return nullptr;
+  return tuning_of(settings).find(form, protocol);
 }
 
 /// Nanoseconds that all threads of a channel take, for each byte of the operation in it.
@@ -189,9 +188,9 @@ double time_of_workers(const lowering::Work& work, const Properties& machine) {
 
 }  // namespace
 
-std::shared_ptr<const Demand> demand_of(const Settings& settings, const Algorithm& algorithm,
+std::shared_ptr<const Demand> demand_of(const Settings& settings, const Form& form,
                                         Protocol protocol) {
-  return demand_on(settings, algorithm, may_be_direct(settings, protocol));
+  return demand_on(settings, form, may_be_direct(settings, protocol));
 }
 
 double predict(const Properties& machine, const Demand& demand, const Workload& work,
@@ -235,45 +234,45 @@ double predict(const Properties& machine, const Demand& demand, const Workload& 
   return latency + transfer - machine.overlap * latency * transfer / (latency + transfer);
 }
 
-bool is_fitted(const Settings& settings, const Algorithm& algorithm, Protocol protocol) {
-  return fitted_cost(settings, algorithm, protocol) != nullptr;
+bool is_fitted(const Settings& settings, const Form& form, Protocol protocol) {
+  return fitted_cost(settings, form, protocol) != nullptr;
 }
 
-bool reduces_in_one_order(const Settings& settings, const Algorithm& algorithm) {
-  if (!schedule::reduces(algorithm.collective)) return true;
+bool reduces_in_one_order(const Settings& settings, const Form& form) {
+  if (!schedule::reduces(form.collective)) return true;
   if (settings.nranks > algorithms::kMaxDirectRanks)
     return false;  // no reduction has more operands
-  using Key = std::tuple<const Algorithm*, int, std::vector<int>, std::vector<std::vector<int>>>;
+  using Key = std::tuple<const Form*, int, std::vector<int>, std::vector<std::vector<int>>>;
   static auto& mutex = *new std::mutex;  // neither is ever destroyed, as above
   static auto& known = *new std::map<Key, bool>;
-  const Key key{&algorithm, settings.nranks, settings.machines, settings.rings};
+  const Key key{&form, settings.nranks, settings.machines, settings.rings};
   const std::lock_guard lock(mutex);
   if (const auto found = known.find(key); found != known.end()) return found->second;
-  Result<schedule::Schedule> built = algorithm.build(settings.nranks, options_of(settings));
+  Result<schedule::Schedule> built = form.build(settings.nranks, options_of(settings));
   // Averages of partial sums are scaled at another place (plan.cc).
   const bool is_so =
       built.is_ok() && !built->partial_sums && schedule::reduces_in_one_order(*built);
   return known[key] = is_so;
 }
 
-Price Price::of(const Settings& settings, const Algorithm& algorithm, Protocol protocol) {
+Price Price::of(const Settings& settings, const Form& form, Protocol protocol) {
   Price price;
-  if (const Cost* const cost = fitted_cost(settings, algorithm, protocol)) {
+  if (const Cost* const cost = fitted_cost(settings, form, protocol)) {
     price.cost_ = *cost;
   } else {
     price.properties_ = tuning_of(settings).properties[static_cast<size_t>(protocol)];
-    price.demand_ = demand_of(settings, algorithm, protocol);
+    price.demand_ = demand_of(settings, form, protocol);
   }
   return price;
 }
 
-algorithms::Load fitted_load_of(const Algorithm& algorithm, int nranks) {
-  if (algorithm.traits.load != nullptr) return algorithm.traits.load(nranks);
+algorithms::Load fitted_load_of(const Form& form, int nranks) {
+  if (form.traits().load != nullptr) return form.load(nranks);
   Settings settings;
   settings.nranks = nranks;
   // The depth does not change the demand of a schedule, but a schedule needs some depth.
   for (executor::FifoShape& shape : settings.shapes) shape.depth = 4;
-  const auto demand = demand_on(settings, algorithm, /*is_direct=*/false);
+  const auto demand = demand_on(settings, form, /*is_direct=*/false);
   return {.steps = static_cast<double>(demand->chain.hops()),
           .sent = std::max(demand->load.link, demand->load.rail),
           .blocks = demand->load.blocks};

@@ -26,12 +26,11 @@ namespace niccolite::planner {
 
 class Price {
  public:
-  /// The price of `algorithm` among the ranks of `settings`, for which the algorithm exists.
-  static Price of(const Settings& settings, const Algorithm& algorithm,
-                  executor::Protocol protocol);
-  /// True for constants that were fitted to this algorithm.
+  /// The price of `form` among the ranks of `settings`, for which the form exists.
+  static Price of(const Settings& settings, const Form& form, executor::Protocol protocol);
+  /// True for constants that were fitted to this form.
   bool is_fitted() const { return demand_ == nullptr; }
-  /// Microseconds of `work` by `variant`, whose algorithm and protocol the price is of.
+  /// Microseconds of `work` by `variant`, whose form and protocol the price is of.
   double time_of(const Settings& settings, const Workload& work, const Variant& variant) const;
 
  private:
@@ -40,20 +39,19 @@ class Price {
   std::shared_ptr<const lowering::Demand> demand_;
 };
 
-/// Returns the demand of the access plan of `algorithm` by `protocol`, among the ranks of
+/// Returns the demand of the access plan of `form` by `protocol`, among the ranks of
 /// `settings`.
-std::shared_ptr<const lowering::Demand> demand_of(const Settings& settings,
-                                                  const Algorithm& algorithm,
+std::shared_ptr<const lowering::Demand> demand_of(const Settings& settings, const Form& form,
                                                   executor::Protocol protocol);
 /// The derived price of that, in microseconds, when a chunk has at most `chunk_bytes`.
 double predict(const Properties& machine, const lowering::Demand& demand, const Workload& work,
                const Variant& variant, size_t chunk_bytes);
 
-/// Does `algorithm` reduce in the one order that invariant settings ask for: every element once, of
+/// Does `form` reduce in the one order that invariant settings ask for: every element once, of
 /// all ranks' inputs, ascending (schedule/order.h)? By its schedule.
-bool reduces_in_one_order(const Settings& settings, const Algorithm& algorithm);
+bool reduces_in_one_order(const Settings& settings, const Form& form);
 
 /// Is its price by constants of its own?
-bool is_fitted(const Settings& settings, const Algorithm& algorithm, executor::Protocol protocol);
+bool is_fitted(const Settings& settings, const Form& form, executor::Protocol protocol);
 
 }  // namespace niccolite::planner

@@ -235,19 +235,19 @@ Status read_costs(const Value& value, std::span<const CostField* const> columns,
     const std::string path = "costs." + of_collective.name;
     TRY(expect(of_collective.value, path, Kind::Object));
     for (const json::Member& of_algorithm : of_collective.value.members) {
-      const Algorithm* const algorithm = algorithms::find(collective, of_algorithm.name);
-      if (algorithm == nullptr)
-        return refuse(of_algorithm.value, path,
-                      fmt::format("names \"{}\", which is none of {}", of_algorithm.name,
-                                  list(algorithms::of(collective),
-                                       [](const Algorithm& each) { return each.name; })));
+      const Form* const form = find_form(collective, of_algorithm.name);
+      if (form == nullptr)
+        return refuse(
+            of_algorithm.value, path,
+            fmt::format("names \"{}\", which is none of {}", of_algorithm.name,
+                        list(forms_of(collective), [](const Form& each) { return each.name; })));
       const std::string of = fmt::format("{}.{}", path, of_algorithm.name);
       TRY(expect(of_algorithm.value, of, Kind::Object));
       for (const json::Member& member : of_algorithm.value.members) {
         const Protocol protocol = TRY(protocol_named(member, of));
         const Cost cost =
             TRY(read_cost(member.value, fmt::format("{}.{}", of, member.name), columns));
-        tuning.set({algorithm, protocol, cost});
+        tuning.set({form, protocol, cost});
       }
     }
   }
@@ -288,15 +288,15 @@ Result<Tuning> read(const Value& document) {
 
 }  // namespace
 
-const Cost* Tuning::find(const Algorithm& algorithm, Protocol protocol) const {
+const Cost* Tuning::find(const Form& form, Protocol protocol) const {
   for (const CostLine& line : costs_)
-    if (line.algorithm == &algorithm && line.protocol == protocol) return &line.cost;
+    if (line.form == &form && line.protocol == protocol) return &line.cost;
   return nullptr;
 }
 
 void Tuning::set(const CostLine& line) {
   for (CostLine& known : costs_)
-    if (known.algorithm == line.algorithm && known.protocol == line.protocol) {
+    if (known.form == line.form && known.protocol == line.protocol) {
       known.cost = line.cost;
       return;
     }

@@ -32,8 +32,8 @@ class Tuning {
   /// In the order in which they were added.
   std::span<const CostLine> costs() const { return costs_; }
   /// Null: nobody has measured it.
-  const Cost* find(const Algorithm& algorithm, executor::Protocol protocol) const;
-  /// Replaces the costs of the same algorithm and protocol.
+  const Cost* find(const Form& form, executor::Protocol protocol) const;
+  /// Replaces the costs of the same form and protocol.
   void set(const CostLine& line);
 
  private:

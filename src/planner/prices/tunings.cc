@@ -72,8 +72,8 @@ void add(Hash& hash, const Tuning& tuning) {
         hash.add(uint64_t{each});
   }
   for (const CostLine& line : tuning.costs()) {
-    hash.add(line.algorithm->collective);
-    hash.add(std::string_view(line.algorithm->name));
+    hash.add(line.form->collective);
+    hash.add(std::string_view(line.form->name));
     hash.add(line.protocol);
     for (const CostField& each : cost_fields()) hash.add(line.cost.*each.field);
   }

@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "algorithms/registry.h"
 #include "executor/protocol/advertisement.h"
 #include "executor/report.h"
+#include "planner/form.h"
 #include "tests/executor/host/cluster.h"
 #include "tests/executor/host/operands.h"
 
@@ -42,7 +42,7 @@ constexpr Case kCases[] = {{Collective::AllGather, "direct_workers"},
                            {Collective::Broadcast, "ring_halves"}};
 
 Cluster cluster_of(const Case& c, int nranks) {
-  return Cluster(algorithms::find(c.collective, c.algorithm)->build(nranks, {}).take(),
+  return Cluster(planner::find_form(c.collective, c.algorithm)->build(nranks, {}).take(),
                  Protocol::Simple, kShape);
 }
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "algorithms/registry.h"
+#include "planner/form.h"
 #include "tests/executor/host/cluster.h"
 #include "tests/executor/host/operands.h"
 #include "tests/executor/host/reference.h"
@@ -13,9 +13,9 @@
 namespace niccolite::executor::host {
 namespace {
 
-std::vector<algorithms::Algorithm> all_reduces() {
-  std::vector<algorithms::Algorithm> result;
-  for (const algorithms::Algorithm& algorithm : algorithms::all())
+std::vector<planner::Form> all_reduces() {
+  std::vector<planner::Form> result;
+  for (const planner::Form& algorithm : planner::forms())
     if (algorithm.collective == schedule::Collective::AllReduce) result.push_back(algorithm);
   return result;
 }
@@ -23,7 +23,7 @@ std::vector<algorithms::Algorithm> all_reduces() {
 // A pre-multiplied sum in a type that rounds: the scaled inputs that travel equal those that are
 // reduced at home.
 TEST(AllReduceScaled, InputIsScaledTheSameWhereverItIsReduced) {
-  for (const algorithms::Algorithm& algorithm : all_reduces()) {
+  for (const planner::Form& algorithm : all_reduces()) {
     for (const Protocol protocol : kAllProtocols) {
       for (const DataType type :
            {DataType::Bfloat16, DataType::Float64, DataType::Int32, DataType::Uint8}) {
@@ -72,7 +72,7 @@ TEST(AllReduceScaled, ManyOperandsOfLongChunksAreScaled) {
   constexpr int kRanks = 16;
   constexpr uint64_t kCount = kRanks * 2048 + 5;  // 8 KiB of each rank's block
   const Reduction scaled{.op = ReduceOp::Sum, .input_scale = 0.5, .input_factor = 3};
-  for (const algorithms::Algorithm& algorithm : all_reduces()) {
+  for (const planner::Form& algorithm : all_reduces()) {
     if (kRanks > algorithm.max_ranks) continue;
     SCOPED_TRACE(algorithm.name);
     Cluster cluster(algorithm.build(kRanks, {}).take(), Protocol::Simple,
@@ -89,7 +89,7 @@ TEST(AllReduceScaled, ManyOperandsOfLongChunksAreScaled) {
 
 // The scale lies in memory that a kernel before this one on the stream may write.
 TEST(AllReduceScaled, ScaleInMemoryIsReadWhenTheOperationRuns) {
-  for (const algorithms::Algorithm& algorithm : all_reduces()) {
+  for (const planner::Form& algorithm : all_reduces()) {
     for (int i = 0; i < kDataTypes; ++i) {
       const auto type = static_cast<DataType>(i);
       SCOPED_TRACE(testing::Message() << algorithm.name << " " << name_of(type));
@@ -118,7 +118,7 @@ TEST(AllReduceScaled, ScaleInMemoryIsReadWhenTheOperationRuns) {
 // Sums that depend on the order: schedules without partial sums reduce in ascending rank, once, and
 // so does the reference. The others need only give all ranks the same.
 TEST(AllReduceOrder, AllRanksReductionInTheSameOrder) {
-  for (const algorithms::Algorithm& algorithm : all_reduces()) {
+  for (const planner::Form& algorithm : all_reduces()) {
     for (const Protocol protocol : kAllProtocols) {
       for (const DataType type : {DataType::Float32, DataType::Float16}) {
         SCOPED_TRACE(testing::Message()
@@ -168,7 +168,7 @@ TEST(AllReduceOrder, AllRanksReductionInTheSameOrder) {
 
 // With one rank an all-reduce is a copy, which is scaled like any operand and any result.
 TEST(AllReduceScaled, OneRankScalesItsCopy) {
-  for (const algorithms::Algorithm& algorithm : all_reduces()) {
+  for (const planner::Form& algorithm : all_reduces()) {
     for (const bool is_in_place : {false, true}) {
       Cluster cluster(algorithm.build(1, {}).take(), Protocol::Simple,
                       {.channels = 2, .depth = 2, .slot_bytes = 128});

@@ -5,8 +5,8 @@
 
 #include <ostream>
 
-#include "algorithms/registry.h"
 #include "executor/report.h"
+#include "planner/form.h"
 #include "tests/executor/host/cluster.h"
 #include "tests/executor/host/operands.h"
 #include "tests/executor/host/sanitizers.h"
@@ -81,14 +81,14 @@ std::vector<Reduction> reductions(int nranks) {
 }
 
 struct Group {
-  const algorithms::Algorithm* algorithm;
+  const planner::Form* algorithm;
   int nranks;
   Protocol protocol;
 };
 
 std::vector<Group> groups() {
   std::vector<Group> groups;
-  for (const algorithms::Algorithm& algorithm : algorithms::all()) {
+  for (const planner::Form& algorithm : planner::forms()) {
     for (const int nranks : {1, 2, 3, 4, 5, 8}) {
       if (nranks < algorithm.min_ranks || nranks > algorithm.max_ranks) continue;
       for (const Protocol protocol : kAllProtocols)

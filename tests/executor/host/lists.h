@@ -9,9 +9,9 @@
 #include <random>
 #include <vector>
 
-#include "algorithms/registry.h"
 #include "executor/list_access.h"
 #include "executor/protocol/advertisement.h"
+#include "planner/form.h"
 #include "tests/executor/host/cluster.h"
 #include "tests/executor/host/operands.h"
 
@@ -53,9 +53,10 @@ class Lists {
   Lists(const ListCase& c, int nranks, uint32_t depth = 4)
       : case_(c),
         root_(nranks / 2),
-        connections_(algorithms::find(Collective::AllReduce, "one_shot")->build(nranks, {}).take(),
-                     Protocol::LL,
-                     {.channels = kListChannels, .depth = depth, .slot_bytes = kListSlotBytes}),
+        connections_(
+            planner::find_form(Collective::AllReduce, "one_shot")->build(nranks, {}).take(),
+            Protocol::LL,
+            {.channels = kListChannels, .depth = depth, .slot_bytes = kListSlotBytes}),
         results_(schedule_of(c, nranks, root_), Protocol::LL,
                  {.channels = 1, .depth = 1, .slot_bytes = kListSlotBytes}) {
     tables_.assign(static_cast<size_t>(nranks) + 1, std::vector<uint64_t>(8, 0));
@@ -115,7 +116,7 @@ class Lists {
   static schedule::Schedule schedule_of(const ListCase& c, int nranks, int root) {
     algorithms::Options options;
     if (schedule::has_root(c.collective)) options.root = root;
-    return algorithms::find(c.collective, c.algorithm)->build(nranks, options).take();
+    return planner::find_form(c.collective, c.algorithm)->build(nranks, options).take();
   }
   const uint64_t* table(Sight sight, std::mt19937& random) const {
     const bool all_see = sight == Sight::Tables || random() % 4 != 0;

@@ -6,7 +6,7 @@
 
 #include "algorithms/all_reduce.h"
 #include "algorithms/point_to_point.h"
-#include "algorithms/registry.h"
+#include "planner/form.h"
 #include "tests/executor/host/cluster.h"
 #include "tests/executor/host/operands.h"
 #include "tests/executor/host/sanitizers.h"
@@ -153,7 +153,7 @@ TEST_P(Joined, OperationsRunSideBySideInOneLaunch) {
         mix.counts.emplace_back();
         for (size_t m = 0; m < messages.size(); ++m) mix.counts.back().push_back(draw(1500));
       } else {
-        const algorithms::Algorithm& algorithm = algorithms::all()[draw(algorithms::all().size())];
+        const planner::Form& algorithm = planner::forms()[draw(planner::forms().size())];
         algorithms::Options options;
         if (schedule::has_root(algorithm.collective))
           options.root = static_cast<int>(draw(static_cast<size_t>(nranks)));
