@@ -13,7 +13,7 @@ namespace niccolite::executor::cuda {
 __device__ __forceinline__ bool has_agreed(const PortState& port) {
   return port.advertisement == static_cast<uint64_t>(Advertisement::Agreed);
 }
-/// Of a port with an advertisement: is it this end that makes it? Else it takes one.
+/// Does this end of a port with an advertisement make it? Otherwise it takes one.
 __device__ __forceinline__ bool makes_advertisement(const PortState& port) {
   return (port.is_send != 0) == (port.is_direct_get != 0);
 }
@@ -61,7 +61,7 @@ __device__ __forceinline__ uint64_t advertised_address(const LaunchHeader& heade
   return advertisement::fits(seen) ? seen : 0;
 }
 
-/// Can pulls be served, by workers that have what that takes (kServesPulls)? Known from the start.
+/// Can pulls be served, by workers that have kServesPulls? Known from the start.
 __device__ __forceinline__ bool can_serve_pulls(const LaunchHeader& header, const WorkTask& work) {
   return header.pull_bytes != 0 && work.width >= kVec16;
 }

@@ -8,7 +8,7 @@
 
 namespace niccolite::executor::cuda {
 
-/// Of a divisor from 1 on, for byte_quotient().
+/// Returns the reciprocal of a divisor from 1 on, for byte_quotient().
 constexpr uint32_t byte_reciprocal(uint64_t divisor) {
   return static_cast<uint32_t>((uint64_t{1} << 16) / divisor + 1);
 }
@@ -35,15 +35,15 @@ namespace of_bytes {
 inline constexpr uint32_t kEach = 0x01010101u;
 inline constexpr uint32_t kUpper = 0x80808080u;
 
-/// Sums of four bytes each. Upper bits are added apart, so that no carry leaves its byte; those of
-/// `addends` are zero.
+/// Sums of four bytes each. Upper bits are added apart, so that no carry leaves its byte; the upper
+/// bits of `addends` are zero.
 constexpr uint32_t plus(uint32_t bytes, uint32_t addends) {
   return ((bytes & ~kUpper) + addends) ^ (bytes & kUpper);
 }
 
 constexpr uint32_t shifted(uint32_t elements, uint32_t bits, bool have_signs) {
   const auto below_zero = [&](uint32_t bytes) { return have_signs ? (bytes & kUpper) >> 7 : 0; };
-  // What a shift rounds down is rounded toward zero.
+  // A shift rounds down. The addition makes negative elements round toward zero.
   const uint32_t rounded = plus(elements, below_zero(elements) * ((1u << bits) - 1));
   return (rounded >> bits & kEach * (0xffu >> bits)) |
          below_zero(rounded) * (0xff00u >> bits & 0xffu);
@@ -63,7 +63,7 @@ constexpr uint32_t multiplied(uint32_t elements, uint32_t reciprocal, bool have_
 
 }  // namespace of_bytes
 
-/// Of four elements, a byte each: truncated toward zero.
+/// Divides four elements, a byte each, truncating toward zero.
 constexpr uint32_t byte_quotients(uint32_t elements, uint32_t divider, bool have_signs) {
   return (divider & kBytesShift) != 0
              ? of_bytes::shifted(elements, divider & ~kBytesShift, have_signs)

@@ -18,7 +18,7 @@ __device__ __forceinline__ bool wait_for_copy_of_credit(const Cta& cta, const Po
   const auto depth = static_cast<int64_t>(cta.header.shape.depth);
   for (Wait wait(cta.header, *cta.work);;) {
     for (uint32_t look = 0; look < ptx::kSharedLooksPerSpin; ++look) {
-      // What is stored to the slot depends on what is read here, and that on the first warp's look.
+      // Stores to the slot depend on this read, and its value on the first warp's look.
       if (static_cast<int64_t>(step - ptx::load_acquire_shared(&port.cached)) < depth) return true;
     }
     if (!wait.keep_going([&] {
@@ -41,8 +41,8 @@ __device__ __forceinline__ bool wait_for_credit(const Cta& cta, const WorkerThre
   for (Wait wait(cta.header, *cta.work);;) {
     // [credit] pairs with the receiver's [consume].
     const uint64_t seen = ptx::load_acquire_system(&port.control->remote);
-    // A copy to save others the look. Relaxed: whichever thread's copy stays is true, and what is
-    // stored to the slot depends on it.
+    // The copy saves other threads the look. Relaxed: each thread's copy is true, and stores to the
+    // slot depend on it.
     ptx::store_relaxed_shared(&port.cached, seen);
     if (static_cast<int64_t>(step - seen) < depth) return true;
     if (!wait.keep_going([&] {
@@ -52,9 +52,9 @@ __device__ __forceinline__ bool wait_for_credit(const Cta& cta, const WorkerThre
   }
 }
 
-/// Gives back the slots that `instruction` has read, where the sender can need them in this
-/// operation. All threads of the worker, also those that saw an abort. kHasRelays: to a proxy all
-/// are given back (protocol/relay.h), but by works that take turns.
+/// Gives back the slots that `instruction` has read, if the sender can need them in this operation.
+/// All threads of the worker, also threads that saw an abort. kHasRelays: all slots are given back
+/// to a proxy (protocol/relay.h), except by works that take turns.
 template <bool kHasRelays = false>
 __device__ __forceinline__ void give_credit(const Cta& cta, const WorkerThreads& worker,
                                             const CompactInstruction& instruction, uint32_t round,
@@ -68,8 +68,8 @@ __device__ __forceinline__ void give_credit(const Cta& cta, const WorkerThreads&
     const bool gives_all =
         kHasRelays && port.is_relay != 0 && (cta.header.flags & kTakesTurns) == 0;
     if (!gives_all && !needs_credit(cta, port, step)) continue;
-    // [consume] all threads have used what they read before they came to the barrier. Relaxed: a
-    // store cannot pass a load whose value has been used.
+    // [consume] all threads have used the data that they read before they came to the barrier.
+    // Relaxed: a store cannot pass a load whose value has been used.
     ptx::store_relaxed_system(&port.remote_control->remote, step + 1);
   }
 }

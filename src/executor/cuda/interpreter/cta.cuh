@@ -1,5 +1,5 @@
-// What the interpreters of all protocols share: a worker's view of the launch, and where an
-// instruction's data lies. How a CTA comes to that view: cta_start.cuh.
+// The common part of the interpreters of all protocols: a worker's view of the launch, and the
+// places of an instruction's data. cta_start.cuh prepares this view for a CTA.
 #pragma once
 
 #include "executor/cuda/interpreter/reduce.cuh"
@@ -26,7 +26,7 @@ struct Cta {
   PortState* ports;
   std::byte** pointers;
 
-  /// Of the work's partition. Worked out anew each time: a register less.
+  /// Returns the channel of the work's partition. Computed anew each time: a register less.
   __device__ __forceinline__ uint32_t channel() const { return channel_of(*work); }
 };
 
@@ -84,7 +84,7 @@ __device__ __forceinline__ std::byte* address_of(const Cta& cta, OperandBuffer p
          chunk.in_block;
 }
 
-/// What an instruction does with local data in a round.
+/// The local data that an instruction moves in a round.
 struct Transfer {
   uint32_t bytes;           // 0: nothing is moved, be the chunk empty or the copy onto itself
   const std::byte* source;  // null: none
@@ -155,7 +155,7 @@ __device__ __forceinline__ const WorkTask* work_tasks(const LaunchArgs& args) {
   return reinterpret_cast<const WorkTask*>(args.tables);
 }
 
-/// What the calling thread's warp is: a worker, kServiceWorker or kNoWorker.
+/// Returns the role of the calling thread's warp: a worker, kServiceWorker or kNoWorker.
 __device__ __forceinline__ uint8_t role_of_warp(const LaunchHeader& header) {
   const auto* warps = reinterpret_cast<const uint8_t*>(ptx::shared_memory() + header.warps_at);
   return warps[ptx::pattern_channel() * kMaxWarps + ptx::thread() / kWarp];
@@ -168,7 +168,8 @@ __device__ __forceinline__ const WorkerTask& worker_of_warp(const LaunchHeader& 
   return workers[role_of_warp(header)];
 }
 
-/// The worker of the calling thread, whose work becomes that of the view; null: none, here.
+/// Returns the worker of the calling thread, and makes its work the work of the view. Null: the
+/// thread has none here.
 __device__ __forceinline__ const WorkerTask* enter_worker(const LaunchArgs& args, Cta& cta) {
   if (role_of_warp(args.header) == kNoWorker) return nullptr;
   const WorkerTask* task = &worker_of_warp(args.header);

@@ -1,5 +1,5 @@
-// The start of a CTA: the launch's tables come to shared memory, ports are taken up where the last
-// operation left them, and what is advertised to peers is.
+// The start of a CTA: it copies the launch's tables to shared memory, takes up ports where the last
+// operation left them, and advertises buffers to peers.
 #pragma once
 
 #include "executor/cuda/interpreter/advertisements.cuh"
@@ -35,7 +35,7 @@ __device__ __forceinline__ void start_port(const LaunchHeader& header, const Por
   const uint64_t remote = ptx::load_acquire_system(&control->remote);
   // An advertisement that is found behind an aborted operation may be meant for that one.
   const bool is_closed = base >= kAbortedStep;
-  // Who takes is closed until the advertisement comes.
+  // An end that takes an advertisement is closed until it comes.
   const bool takes_advertisement = is_direct && !is_closed && is_send != is_direct_get;
   if (kAdvertises && is_direct && !is_closed && !takes_advertisement) {
     // As soon as may be: the peer has nothing to do until it comes. [advertisement] pairs with
@@ -80,7 +80,7 @@ __device__ __forceinline__ void start_port(const LaunchHeader& header, const Por
   // Nobody reads the step before the next kernel, so that it may be advanced at once rather than at
   // the end, where it would be waited for. (An aborted operation leaves it wrong: its communicator
   // moves no more data.)
-  // Of works that take turns others are still to read it: finish_turns().
+  // Other works that take turns are still to read it: finish_turns().
   if (!kMayTakeTurns || (header.flags & kTakesTurns) == 0) {
     ptx::store<uint64_t>(reinterpret_cast<std::byte*>(&control->step), state.end);
   }
@@ -100,8 +100,8 @@ __device__ __forceinline__ void finish_turns(const LaunchHeader& header, const P
   }
 }
 
-/// All threads of the CTA. Ends with a barrier. The view is still that of no worker.
-/// `kAdvertises`: ports may have memory to advertise, as Simple's have.
+/// All threads of the CTA. Ends with a barrier. The view has no worker yet. `kAdvertises`: ports
+/// may have memory to advertise, as ports of Simple have.
 template <typename Operation, bool kAdvertises>
 __device__ __forceinline__ Cta start_cta(const LaunchArgs& args) {
   const LaunchHeader& header = args.header;
@@ -115,8 +115,9 @@ __device__ __forceinline__ Cta start_cta(const LaunchArgs& args) {
   auto* ports = reinterpret_cast<PortState*>(shared + header.ports_at);
 
   // Two chains of loads that should overlap: the tables, and port -> control block. The last
-  // threads copy the tables, the first ones of all warps take the ports: those that advertise and
-  // those that do not go different ways, which threads of one warp would go one after the other.
+  // threads copy the tables, the first threads of all warps take the ports: a port that advertises
+  // and one that does not take different branches, which threads of one warp would run one after
+  // the other.
   const uint32_t reversed = ptx::threads() - 1 - ptx::thread();
   uint4 first{};
   if (reversed < units) first = source[reversed];
@@ -136,7 +137,7 @@ __device__ __forceinline__ Cta start_cta(const LaunchArgs& args) {
       advertised = bits_as<AdvertisedBlock>(
           reinterpret_cast<const uint64_t*>(params + header.advertised_at)[p]);
     }
-    // Of the only work nothing has to be looked up before the control block.
+    // A single work needs no look-up before the control block.
     if (header.nworks == 1) {
       start_port<Operation, kAdvertises, /*kMayTakeTurns=*/false>(header, task, advertised,
                                                                   works[0], ports[p]);

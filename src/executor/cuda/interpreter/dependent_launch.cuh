@@ -1,10 +1,10 @@
-// Launches side by side: those that carry out the messages of one group by different protocols use
-// different connections, and need not wait for each other. The later one is launched with
+// Launches side by side: launches that carry out the messages of one group by different protocols
+// use different connections, and need not wait for each other. The later one is launched with
 // programmatic stream serialization (PreparedLaunch::launch()): it begins when all CTAs of the
-// earlier one have, and ends after it, so that what follows on the stream waits for both.
+// earlier one have begun, and ends after it, so that later work on the stream waits for both.
 //
-// Only for kernels that read nothing of what the one before them writes. Those of architectures
-// before 9.0 follow each other as ever.
+// Only for kernels that read nothing that the kernel before them writes. Kernels of architectures
+// before 9.0 run one after the other.
 #pragma once
 
 #include "executor/cuda/ptx/ptx.cuh"
@@ -18,10 +18,10 @@ __device__ __forceinline__ void let_next_begin() {
 #endif
 }
 
-/// At the end, by all threads of the CTA: waits for the kernel that this one runs beside, if it
-/// does. `kByLastWarp`: only those of the last warp wait, behind all that the warp has to do. The
-/// instruction stops a warp as a whole, and where bulk copies move data (Simple) there are warps of
-/// which one thread does while the others are done (kernel.cuh: run_copy()).
+/// At the end, by all threads of the CTA: waits for the kernel that this one runs beside, if there
+/// is one. `kByLastWarp`: only threads of the last warp wait, after all other work of the warp. The
+/// instruction stops a warp as a whole, and where bulk copies move data (Simple), one thread of a
+/// warp works while the others are done (kernel.cuh: run_copy()).
 template <bool kByLastWarp>
 __device__ __forceinline__ void await_last() {
 #if __CUDA_ARCH__ >= 900

@@ -1,11 +1,11 @@
 // The interpreter: runs a program's instructions (launch.h has their semantics), specialised by
 // operation and protocol; everything that differs between algorithms is data.
 //
-// Launch shape: grid (replicas, pattern channels), up to kMaxThreads threads, of which every worker
-// has some warps and, with Simple, the service warp is one; shared memory as
-// LaunchHeader::shared_bytes says. Registers and spills are reported by the build (cmake/cuda.cmake
-// fails on a spill). Small LL operations are limited by latency: parameters -> control block ->
-// peer's memory -> own memory; Simple by the links.
+// Launch shape: grid (replicas, pattern channels), up to kMaxThreads threads: every worker has some
+// warps and, with Simple, one is the service warp; shared memory as LaunchHeader::shared_bytes
+// says. Registers and spills are reported by the build (cmake/cuda.cmake fails on a spill). Small
+// LL operations are limited by latency: parameters -> control block -> peer's memory -> own memory;
+// Simple by the links.
 #pragma once
 
 #include "executor/cuda/interpreter/cta_start.cuh"
@@ -39,7 +39,7 @@ __device__ __forceinline__ Prefetched prefetch_input(const LaunchArgs& args) {
   return prefetched;
 }
 
-/// Has the worker nothing to do but to wait for those that have its advertisements?
+/// Has the worker nothing to do but to wait for the peers that have its advertisements?
 __device__ __forceinline__ bool only_awaits(const Cta& cta, const WorkerTask& task) {
   if (task.count != 1) return false;
   const CompactInstruction& instruction = cta.instructions[task.first];
@@ -61,7 +61,8 @@ __device__ __forceinline__ void await_takers(const Cta& cta, const WorkerTask& t
   });
 }
 
-/// Of a worker that copies through stages: behind the addresses that its thread uses itself.
+/// Returns the handover of a worker that copies through stages. It lies behind the addresses that
+/// its thread uses itself.
 __device__ __forceinline__ Handover& handover_of(const CompactInstruction& instruction,
                                                  std::byte** pointers) {
   return *reinterpret_cast<Handover*>(pointers + kPlanPointers + instruction.receive_count +
@@ -111,8 +112,8 @@ __device__ __forceinline__ void take_over_copy(const Cta& cta, const WorkerTask&
       const typename Shifted::Ring ring(cta.header.copy_stages, task.ring, /*operands=*/1);
       return shift_stages(ring, static_cast<uint32_t>(left), worker);
     }
-    // Nothing has been stored, so that they may begin anew. (What was put is passed on from stages
-    // alone: AdvertisedBlock.)
+    // Nothing has been stored, so that they may begin anew. (Data that was put is passed on only
+    // from stages: AdvertisedBlock.)
     if (worker.size > kWarp && cta.instructions[task.first].receive_count == 0) {
       worker.barrier();  // the thread's addresses, where the plan is to be, are not wanted any more
       if (worker.rank == 0) begin_plan(pointers);
@@ -159,8 +160,7 @@ __device__ __forceinline__ void run_copy(const Cta& cta, const WorkerTask& task,
                             handover.await());
 }
 
-/// All threads of a worker that has nothing to do but to wait for those that have its
-/// advertisements.
+/// All threads of a worker that only waits for the peers that have its advertisements.
 template <typename Operation>
 __device__ __forceinline__ void run_awaiting(const Cta& cta, const WorkerTask& task,
                                              const WorkerThreads& worker) {

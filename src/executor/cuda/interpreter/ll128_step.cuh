@@ -4,11 +4,13 @@
 // flight. Everything is reduced in the order of the line; only local buffers are read and written 8
 // bytes at a time, since every other line begins 8 bytes behind a multiple of 16.
 //
-// All threads of a warp make the same accesses to lines, at the same time: that keeps a line whole,
-// and the flag that the eighth thread has read speaks for what the other seven have read with it.
-// Waits are therefore those of a warp, as is `live`.
+// All threads of a warp make the same accesses to lines, at the same time: so a line stays whole,
+// and the flag that the eighth thread has read also tells about the parts that the other seven have
+// read with it. Therefore a whole warp waits, and `live` belongs to a warp.
 //
-// Line l of a chunk is always handled by the same eight threads: what an instruction reads from a
+// Line l of a chunk is always handled by the same eight threads: if an instruction reads data from
+// a local block that an earlier instruction of the worker has written, the same thread has written
+// it.
 // local block that an earlier one of the worker has written, the same thread has written.
 #pragma once
 
@@ -28,7 +30,7 @@ __device__ __forceinline__ constexpr uint32_t offset_in_row(uint32_t line, uint3
   return line * ll128::kDataBytes + part * kLinePart;
 }
 
-/// What one instruction does in a round, as the calling thread sees it.
+/// The moves of one instruction in a round, as the calling thread sees them.
 struct LineMove {
   const PortUse* receives;
   const PortUse* sends;
@@ -75,9 +77,9 @@ __device__ __forceinline__ uint32_t bytes_at(const LineMove& move, uint32_t offs
   return left < 8 ? left : 8;
 }
 
-// Piece: what vec8s of user memory are moved by; AnyPiece: of those that are aligned to less
-// than 4 bytes. The last vec8 of a chunk may be less than whole: it is loaded with what lies
-// behind it in its words, and what of it belongs to the chunk is stored by elements, by itself.
+// Piece: the type by which vec8s of user memory are moved; AnyPiece: vec8s that are aligned to less
+// than 4 bytes. The last vec8 of a chunk may be less than whole: it is loaded with the bytes behind
+// it in its words, and its bytes of the chunk are stored by elements, on their own.
 
 struct AnyPiece {};
 
@@ -113,8 +115,8 @@ __device__ __forceinline__ Words load_local(const LineMove& move, uint32_t line,
   return {load(offset), move.has_flag() ? 0 : load(offset + kVec8)};
 }
 
-/// The thread's lines `line`, `line` + stride, ... (kRows of them), wherever their data lie. All is
-/// on its way before any of it is put together; the branches are those of warps.
+/// Loads the thread's lines `line`, `line` + stride, ... (kRows of them), wherever their data lie.
+/// All loads are on their way before any line is put together; branches are taken by whole warps.
 template <typename Element, int kRows>
 __device__ __forceinline__ void load_local_rows(const LineMove& move, uint32_t line,
                                                 Words (&rows)[kRows]) {
@@ -164,8 +166,7 @@ __device__ __forceinline__ void store_local(const LineMove& move, uint32_t line,
   }
 }
 
-/// Of a chunk whose last vec8 is less than whole, that vec8, by the thread that has it among
-/// its rows.
+/// Stores the last vec8 of a chunk that ends within it, by the thread that has it among its rows.
 template <typename Operation, int kRows>
 __device__ __forceinline__ void store_last_vec8(const LineMove& move, uint32_t line,
                                                 const Words (&rows)[kRows]) {
@@ -185,15 +186,15 @@ __device__ __forceinline__ void store_last_vec8(const LineMove& move, uint32_t l
       move.transfer.target + last, vec8, move.transfer.bytes - last);
 }
 
-/// The thread's lines `line`, `line` + stride, ... (kRows of them, those that exist), from operands
-/// to destinations. All threads of a warp; false: aborted, in all of them alike.
+/// Moves the thread's lines `line`, `line` + stride, ... (the existing ones of kRows), from
+/// operands to destinations. All threads of a warp; false: aborted, in all of them alike.
 template <typename Operation, int kRows, bool kReduces>
 __device__ __forceinline__ bool ll128_rows(const Cta& cta, const LineMove& move, uint32_t line) {
   const auto exists = [&](int i) { return line + i * move.stride < move.lines; };
   const auto at = [&](int i) {
     return static_cast<size_t>(line + i * move.stride) * ll128::kLineBytes;
   };
-  // Asks for an operand; what has not arrived by then is asked for again in settle().
+  // Loads an operand; lines that have not arrived by then are loaded again in settle().
   const auto ask = [&](uint32_t operand, Words(&words)[kRows]) {
     if (operand == move.source_index) {
       with_local_piece<Operation>(cta, [&]<typename Piece>(Piece) {
@@ -317,7 +318,7 @@ __device__ __forceinline__ bool ll128_rows(const Cta& cta, const LineMove& move,
 template <typename Operation, int kRows, bool kReduces>
 __device__ __forceinline__ bool ll128_chunk(const Cta& cta, const WorkerThreads& worker,
                                             const LineMove& move) {
-  // Of the warp, so that all its threads take the same way.
+  // Equal in the warp, so that all its threads take the same way.
   uint32_t first = worker.rank / kWarp * kWarpLines;
   const uint32_t in_warp = worker.rank % kWarp / kLineThreads;
   for (; first < move.lines; first += kRows * move.stride) {

@@ -27,8 +27,8 @@ __device__ __forceinline__ bool have_arrived(const Words& words, uint32_t flag, 
   return ll::flag_in(words.first) == flag && (!both || ll::flag_in(words.second) == flag);
 }
 
-/// Of words that have not arrived: the tag of the call whose data lies there, if it is of this
-/// step.
+/// Returns the tag of the call whose data lies in words that have not arrived, if the data is of
+/// this step.
 __device__ __forceinline__ uint32_t other_tag_in(const Words& words, uint32_t flag) {
   const uint32_t first = ll::flag_in(words.first);
   const uint32_t there = first == flag ? ll::flag_in(words.second) : first;
@@ -54,7 +54,7 @@ __device__ __forceinline__ void note_words(const FifoShape& shape, ControlBlock*
   const uint32_t slot = static_cast<uint32_t>(step) & (shape.depth - 1);
   std::byte* note =
       reinterpret_cast<std::byte*>(proxy) + relay::ll_note_offset(shape.channels, slot);
-  // Relaxed: like the words, it says itself of which step it is.
+  // Relaxed: the note says by itself which step it is for, like the words.
   ptx::store_relaxed_system(reinterpret_cast<uint64_t*>(note),
                             ll::pack(bytes, ll::flag_of(step, tag)));
 }
@@ -107,7 +107,7 @@ class LlOperands {
 
 /// All threads of the worker. `live` turns false in a thread that saw an abort: it goes through the
 /// rest of the program doing nothing but meeting the others at barriers. kHasRelays: the other ends
-/// of some connections are proxies' (protocol/relay.h), which are told what is sent.
+/// of some connections are proxies (protocol/relay.h), which are told the bytes of each chunk.
 template <typename Operation, bool kHasRelays>
 __device__ __forceinline__ void ll_step(const Cta& cta, const WorkerThreads& worker,
                                         const CompactInstruction& instruction, uint32_t round,

@@ -1,6 +1,6 @@
-// What a kernel says of itself to whoever looks after the communicator: which launch its CTAs have
-// begun and ended, and when (observe/kernel_marks.h). Stores that nobody waits for; without marks
-// in the header, one look at a parameter.
+// A kernel's marks for the threads that look after the communicator: the launch that its CTAs have
+// begun and ended, and when (observe/kernel_marks.h). Nobody waits for these stores; without marks
+// in the header, they cost one look at a parameter.
 #pragma once
 
 #include "executor/cuda/launch/launch_args.h"
@@ -13,8 +13,8 @@ __device__ __forceinline__ void store_mark(const LaunchHeader& header, bool has_
   const uint32_t cta = ptx::cta_anew();
   if (cta >= observe::kMarkedCtas) return;
   const uint64_t time = ptx::global_time();
-  // Relaxed: the stamps are all that the host reads. Those of one CTA are in the order of the
-  // kernel's stores to one address, and launches in that of their stream.
+  // Relaxed: the host reads the stamps only. The stamps of one CTA are in the order of the kernel's
+  // stores to one address, and launches in the order of their stream.
   ptx::store_words(reinterpret_cast<std::byte*>(header.newest + cta),
                    {header.launch << 1 | (has_ended ? 1 : 0), time});
   if (cta >= header.marked_ctas) return;
@@ -35,8 +35,8 @@ __device__ __forceinline__ void mark_end(const LaunchHeader& header) {
   ptx::barrier_warp();
   ptx::barrier_cta();
   if (!ptx::is_last_thread_anew()) return;
-  // By an address that the compiler does not know to be the same: what it has read at the begin is
-  // not kept until the end, for which the largest kernels have no register.
+  // The address is opaque to the compiler: it does not keep values that it has read at the begin
+  // until the end, for which the largest kernels have no register.
   const uint64_t address = ptx::opaque(reinterpret_cast<uint64_t>(&header));
   store_mark(*reinterpret_cast<const LaunchHeader*>(address), /*has_ended=*/true);
 }

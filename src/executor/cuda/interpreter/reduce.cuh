@@ -1,7 +1,7 @@
 // Arithmetic on *vec8s*: the 8 bytes of data that a thread handles at a time, 1 to 8 elements.
-// Vec8<type> widens a vec8 to accumulators and narrows it back, rounding once; Operation adds
-// what a Reduction says. Compiled without contraction of multiplications and additions, so that
-// results equal those of executor/numeric/element.h, bit for bit.
+// Vec8<type> widens a vec8 to accumulators and narrows it back, rounding once; Operation adds the
+// Reduction. Compiled without contraction of multiplications and additions, so that results equal
+// the results of executor/numeric/element.h, bit for bit.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -188,7 +188,7 @@ __device__ __forceinline__ T reduce(T a, T b) {
   }
 }
 
-/// What vec8s are accumulated in: each element in an accumulator of its own.
+/// The accumulators of vec8s: each element in an accumulator of its own.
 template <DataType kType, ReduceOp kOp>
 struct Accumulation {
   using Values = typename Vec8<kType>::Values;
@@ -242,15 +242,15 @@ struct ReduceOperation : Accumulation<kType, kOp> {
   using typename Accumulation<kType, kOp>::Values;
   using Accumulation<kType, kOp>::narrow;
   /// Vec16s of 16 bytes that a thread of the Simple protocol reduces at once: as many as there are
-  /// registers for. A vec16 takes 4 for what is reduced, 4 for what is on its way, and
-  /// accumulators. Arithmetic of 64 bits wants some of its own.
+  /// registers for. A vec16 takes 4 for the operand that is reduced, 4 for the operand that is on
+  /// its way, and accumulators. Arithmetic of 64 bits needs some of its own.
   static constexpr int kAccumulatorRegisters = 2 * static_cast<int>(sizeof(Values)) / 4;
   static constexpr int kUnroll = kAccumulatorRegisters > 8 || sizeof(Accumulator) == 8 ? 2
                                  : kAccumulatorRegisters > 4                           ? 3
                                                                                        : 4;
 
-  /// The same for the rows of LL128, whose threads have more to keep beside: found by the spills
-  /// that one row more brings.
+  /// Rows of LL128 that a thread reduces at once. Its threads have more values to keep beside them:
+  /// one row more would spill.
   static constexpr int kLineRows = kAccumulatorRegisters > 8   ? 1
                                    : kAccumulatorRegisters > 4 ? 2
                                    : kUnroll > 3               ? 3

@@ -47,8 +47,8 @@ struct Vec16Rows {
   Vec16 behind;
 };
 
-/// Starts to load the first `count` (1 or more) vec16s from `address` on. What is there then is for
-/// settle_rows(), once all other loads are on their way too.
+/// Starts to load the first `count` (1 or more) vec16s from `address` on. settle_rows() makes use
+/// of the loaded values, once all other loads are on their way too.
 template <int kRows>
 __device__ __forceinline__ void load_rows(const std::byte* address, uint32_t count,
                                           Vec16Rows<kRows>& rows) {

@@ -38,7 +38,7 @@ __device__ __forceinline__ bool wait_until_open(const Cta& cta, const PortState&
     for (uint32_t look = 0; look < ptx::kSharedLooksPerSpin; ++look) {
       if (is_open(cta, port, step)) return true;
     }
-    // Relaxed: it is for a report, and what is not seen now will be the next time.
+    // Relaxed: it is for a report, and a value that is missed now is seen the next time.
     const bool live = wait.keep_going([&] {
       return Awaited{port.peer, ptx::load_relaxed_shared(&port.other_tag),
                      port.is_send ? ReportKind::WaitingForCredit : ReportKind::WaitingForData};
@@ -47,16 +47,16 @@ __device__ __forceinline__ bool wait_until_open(const Cta& cta, const PortState&
   }
 }
 
-/// The worker has stored to the slot of `step`, or used what it read from it. By one thread, after
-/// a barrier of those that did.
+/// Notes that the worker has stored to the slot of `step`, or used the data that it read from it.
+/// By one thread, after a barrier of the threads that did so.
 __device__ __forceinline__ void set_done(PortState& port, uint64_t step) {
   // [completed] pairs with the service warp's.
   ptx::store_release_shared(&port.completed, step + 1);
 }
 
-/// The same of a sender's slot, which holds `bytes`. Where the other end is a proxy, a note says
-/// so: before [completed], so that the fence of [publish] comes behind it. Where no port of the
-/// launch has notes, which the parameters say, this costs nothing.
+/// Does the same for a sender's slot, which holds `bytes`. If the other end is a proxy, it writes a
+/// note first: before [completed], so that the fence of [publish] comes behind it. If no port of
+/// the launch has notes, which the parameters say, this costs nothing.
 __device__ __forceinline__ void set_sent(const Cta& cta, const PortUse& use, PortState& port,
                                          uint64_t step, uint32_t bytes) {
   const LaunchHeader& header = cta.header;
@@ -111,8 +111,8 @@ class PortService {
     return port_->published != port_->end || !has_seen(port_->end - spared());
   }
 
-  /// The operation goes no further; advertisement.h says what is owed to the user of a buffer.
-  /// First those who take, since those who advertise wait for the takers of other ranks.
+  /// The operation goes no further; advertisement.h describes the duties to the user of a buffer.
+  /// Ports that take come first, since ports that advertise wait for the takers of other ranks.
   __device__ __forceinline__ void leave_as_taker() {
     if (port_ == nullptr || makes_advertisement(*port_)) return;
     close();
@@ -152,7 +152,7 @@ class PortService {
   }
 
  private:
-  // For what is queued behind an aborted operation.
+  // Closes the port to work that is queued behind an aborted operation.
   __device__ __forceinline__ void close() {
     ptx::store<uint64_t>(reinterpret_cast<std::byte*>(&port_->control->step), kAbortedStep);
   }
@@ -173,12 +173,13 @@ class PortService {
     return makes_advertisement(*port_) && has_agreed(*port_);
   }
 
-  // An exposing sender, whose worker stores what is pulled. It has nothing else to announce.
+  // Is this an exposing sender, whose worker stores the pulled tiles? It has nothing else to
+  // announce.
   __device__ __forceinline__ bool serves_pulls() const {
     return port_->is_send && has_advertised();
   }
 
-  // Of an end that has not seen the advertisement. Its port stays closed until then.
+  // Takes the advertisement at an end that has not seen it. Its port stays closed until then.
   __device__ __forceinline__ void take_advertisement() {
     // [take] pairs with the [advertisement] of the other end.
     const uint64_t word =
@@ -206,7 +207,7 @@ class PortService {
       return take_advertisement();
     }
     if (ptx::load_relaxed_shared(&port_->pulls) == static_cast<uint32_t>(Pulls::Made)) {
-      // [delivery] pairs with that of the exposing sender; [delivered], with the worker's.
+      // [delivery] pairs with [delivery] of the exposing sender; [delivered] with the worker's.
       ptx::store_release_shared(&port_->delivered,
                                 ptx::load_acquire_system(&port_->control->delivered));
       return;
@@ -229,7 +230,7 @@ class PortService {
     const uint64_t told = port_->published;
     if (done == told) return;
     port_->published = done;
-    if (has_advertised()) return;  // what has been put took no slot, what was exposed needs none
+    if (has_advertised()) return;  // puts take no slot, and exposed data needs none
     if (port_->is_send) {
       // [publish] The fence has come before.
       ptx::store_relaxed_system(&port_->remote_control->remote, call_tag::tail(done, port_->tag));

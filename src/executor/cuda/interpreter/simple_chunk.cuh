@@ -22,7 +22,7 @@ constexpr int rows_in_flight() {
   }
 }
 
-/// What the reduction of one instruction works on. Operands stand in reduction order.
+/// The operands and destinations of one instruction's reduction. Operands stand in reduction order.
 struct SimpleMove {
   std::byte* const* operands;  // addresses
   std::byte* const* sends;
@@ -37,7 +37,7 @@ struct SimpleMove {
 };
 inline constexpr uint32_t kNoSource = ~uint32_t{0};
 
-/// What a thread moves at once: a vec16, or an element.
+/// A piece, which a thread moves at once: a vec16, or an element.
 template <typename Piece>
 struct PieceAccess {
   static constexpr int kVec8s = 1;
@@ -69,8 +69,8 @@ struct PieceAccess<Vec16> {
   }
 };
 
-// Which pieces of a chunk a thread has in flight. Loaded is what it keeps of an operand until
-// settle() makes pieces of it: all that is loaded is on its way before any of it is waited for.
+// The pieces of a chunk that a thread has in flight. Loaded is the thread's copy of an operand
+// until settle() makes pieces of it: all loads are on their way before any of them is waited for.
 
 /// kUnroll pieces of an aligned chunk: `first`, first + stride, ..., those below `end` when
 /// kChecked, counted from byte `from`. Neighbours in a warp move neighbours in memory.
@@ -275,7 +275,7 @@ __device__ __forceinline__ void move_rows(const Cta& cta, const WorkerThreads& w
       const uint32_t before_line = bytes_before(move, kLine) / kVec16;
       if (first == 0 && left > tile && before_line != 0) left = before_line;
     }
-    // What is left is shared out among all warps.
+    // All warps share the remaining pieces.
     const uint32_t rows = left >= tile ? kRows : (left + warps * kWarp - 1) / (warps * kWarp);
     const uint32_t most = rows * kWarp;
     const uint32_t own = warp * most;

@@ -34,8 +34,8 @@ struct PortsOfInstruction {
   }
 };
 
-/// What a worker's threads share for one instruction, written by some between two barriers (at
-/// WorkerTask::pointers): this, then operands in reduction order, then slots to send.
+/// The plan of one instruction that a worker's threads share, written by some between two barriers
+/// (at WorkerTask::pointers): this, then operands in reduction order, then slots to send.
 struct SimplePlan {
   const std::byte* live;  // null once aborted
   std::byte* target;      // or null
@@ -98,7 +98,7 @@ __device__ __forceinline__ bool simple_step(const Cta& cta, const WorkerThreads&
   const uint32_t source_index = instruction.source_position < instruction.receive_count
                                     ? instruction.source_position
                                     : instruction.receive_count;
-  // Another warp than those that wait for ports, if there is one.
+  // By another warp than the warps that wait for ports, if there is one.
   if (worker.rank == (worker.size > kWarp ? kWarp : 0)) {
     plan_transfer<Operation>(cta, instruction, round, is_only, plan, operands[source_index]);
   }

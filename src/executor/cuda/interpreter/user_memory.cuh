@@ -70,10 +70,10 @@ __device__ __forceinline__ uint64_t load_around(const std::byte* address, uint32
   return vec8_in(low, high, offset) & ~uint64_t{0} >> 8 * (kVec8 - bytes);
 }
 
-/// What a thread loads for two vec8s that follow each other, wherever they lie: the three aligned
-/// words around them, or of elements of 4 bytes, which need not be put together by shifts, the four
-/// halves. Loading and putting together are apart, so that all that a thread loads is on its way
-/// before any of it is put together.
+/// The loads of a thread for two vec8s that follow each other, wherever they lie: the three aligned
+/// words around them or, for elements of 4 bytes, which need not be put together by shifts, the
+/// four halves. Loading and putting together are apart, so that all loads of a thread are on their
+/// way before any of them is put together.
 template <typename Element>
 struct PairAround {
   static constexpr bool kByHalves = sizeof(Element) == kVec8 / 2;
@@ -113,8 +113,8 @@ struct PairAround {
       return around;
     }
   }
-  /// The two vec8s of that address, or of one that lies alike in its word, with anything behind
-  /// what is there.
+  /// Returns the two vec8s at that address, or at one with the same place in its word. Bytes behind
+  /// the loaded ones are undefined.
   __device__ __forceinline__ Words pair(const std::byte* address) const {
     if constexpr (kByHalves) {
       return {words[0], words[1]};
@@ -190,7 +190,7 @@ __device__ __forceinline__ void store_row(std::byte* address, const Words& vec8s
   }
   const uint32_t ahead = kVec8 - offset;
   std::byte* word = address - offset;
-  // Of two vec8s that follow each other, what belongs into the word that both lie in.
+  // Joins the bytes of two vec8s that follow each other into the word that both lie in.
   const auto join = [&](uint64_t low, uint64_t high) {
     return low >> 8 * ahead | high << 8 * offset;
   };
@@ -205,10 +205,10 @@ __device__ __forceinline__ void store_row(std::byte* address, const Words& vec8s
   }
 }
 
-/// The same for a row of which all is there, `bytes` bytes from `row` on: the thread's vec8s lie
-/// `in_row` bytes into it, one or, if `has_second`, two. What of its ends shares words with memory
-/// that is not the row's would fill one word: it is stored by elements, a thread each. (Without a
-/// branch: what few threads do by themselves takes as long as if all did it.)
+/// Stores a whole row of `bytes` bytes from `row` on: the thread's vec8s lie `in_row` bytes into
+/// it, one or, if `has_second`, two. The parts of its ends that share words with other memory would
+/// fill one word together: they are stored by elements, a thread each. (Without a branch: work of a
+/// few threads alone takes as long as work of all.)
 template <typename Element>
 __device__ __forceinline__ void store_whole_row(std::byte* row, uint32_t bytes, uint32_t in_row,
                                                 const Words& vec8s, bool has_second) {
@@ -221,7 +221,7 @@ __device__ __forceinline__ void store_whole_row(std::byte* row, uint32_t bytes, 
   }
   const uint32_t lane = ptx::thread() % kWarp;
   const uint64_t last = has_second ? vec8s.second : vec8s.first;
-  // What comes before the row's first vec8 is the row's last: their word is that of both ends.
+  // The bytes before the row's first vec8 are the row's last: both ends share their word.
   const uint64_t before = ptx::value_of_lane(last, (lane + kWarp - 1) % kWarp);
   const auto join = [&](uint64_t low, uint64_t high) { return vec8_in(low, high, kVec8 - offset); };
   std::byte* word = row + in_row - offset;
@@ -235,8 +235,9 @@ __device__ __forceinline__ void store_whole_row(std::byte* row, uint32_t bytes, 
   ptx::store<Piece>(end - offset + at, static_cast<Piece>(ends >> 8 * at));
 }
 
-/// The same where `left` bytes are there from the thread's vec8s on: of `most` vec8s (1 or 2) that
-/// the thread has, the next thread having those behind them. What is less than a vec8 is the last.
+/// Does the same where the row has `left` bytes from the thread's vec8s on, in `most` vec8s (1 or
+/// 2) of the thread; the next thread has the vec8s behind them. A part that is less than a vec8 is
+/// the last.
 template <typename Element>
 __device__ __forceinline__ void store_row_part(std::byte* row, uint32_t bytes, uint32_t in_row,
                                                const Words& vec8s, uint32_t most, uint32_t left) {
@@ -274,7 +275,7 @@ __device__ __forceinline__ void with_load(uint32_t width, uint32_t bytes, Functi
   }
 }
 
-/// The same for one address.
+/// Loads the vec8 at one address.
 template <typename Element>
 __device__ __forceinline__ uint64_t load_vec8(const std::byte* address, uint32_t bytes,
                                               uint32_t width) {
@@ -307,7 +308,7 @@ __device__ __forceinline__ void with_store(uint32_t width, uint32_t bytes, Funct
   }
 }
 
-/// The same for one address.
+/// Stores the vec8 to one address.
 template <typename Element>
 __device__ __forceinline__ void store_vec8(std::byte* address, uint64_t vec8, uint32_t bytes,
                                            uint32_t width) {

@@ -1,7 +1,7 @@
-// A wait for another rank: what it does beside looking at its word. Every few thousand looks it
-// sees whether the kernel has to end (executor/command.h), and whether the host has to be told
-// (executor/report.h). It ends for no other reason: a wait for data that cannot come, or that are
-// another call's, lasts until the program has ended the communicator.
+// A wait for another rank, and its duties between looks at its word. Every few thousand looks it
+// checks whether the kernel has to end (executor/command.h), and whether it has to report to the
+// host (executor/report.h). It ends for no other reason: a wait for data that cannot come, or that
+// are another call's, lasts until the program has ended the communicator.
 #pragma once
 
 #include "executor/command.h"
@@ -11,7 +11,7 @@
 
 namespace niccolite::executor::cuda {
 
-/// What a wait is for. Put together only when somebody wants to know.
+/// The subject of a wait. Put together only when somebody wants to know.
 struct Awaited {
   static constexpr uint32_t kNoTag = ~uint32_t{0};
   uint32_t peer;
@@ -30,7 +30,7 @@ class BasicWait {
   __device__ __forceinline__ BasicWait(const LaunchHeader& header, const uint16_t& tag)
       : header_(header), tag_(tag) {}
 
-  /// False when the wait is over. `awaited` is called to know what is waited for.
+  /// False when the wait is over. Calls `awaited` if it has to report its subject.
   template <typename Function>
   __device__ __forceinline__ bool keep_going(Function&& awaited) {
     if (++spins_ % kSpinsPerLook != 0) return true;
@@ -39,8 +39,8 @@ class BasicWait {
     return true;
   }
 
-  /// The same after `spins` spins that were not counted one by one: kSpinsPerLook, or a power of
-  /// two below it.
+  /// Looks after `spins` spins that were not counted one by one: kSpinsPerLook, or a power of two
+  /// below it.
   __device__ __forceinline__ bool look(const Awaited& awaited, uint32_t spins = kSpinsPerLook) {
     spins_ += spins;
     if (is_over()) return false;

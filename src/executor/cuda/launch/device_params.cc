@@ -16,7 +16,7 @@ using gpu::cuda::CudaMachine;
 constexpr size_t kBlockBytes = 2 << 20;  // what the driver maps at least
 constexpr size_t kAlignment = 128;       // a line: no two programs share one
 
-/// One allocation, filled from its start; what it gave is not used again.
+/// One allocation, filled from its start; a part that was given out is not used again.
 struct Block {
   gpu::Memory memory;
   size_t used = 0;

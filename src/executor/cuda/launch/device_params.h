@@ -1,6 +1,6 @@
-// Programs' tables that do not fit the parameters of a kernel, in device memory: many share one
-// allocation, which the driver makes 2 MiB long whatever is asked for, and which ends with the last
-// of them. Thread safety: any thread.
+// Programs' tables that do not fit the parameters of a kernel, in device memory. Many share one
+// allocation, which the driver makes 2 MiB long even for a smaller request, and which ends with the
+// last of them. Thread safety: any thread.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +11,8 @@
 
 namespace niccolite::executor::cuda {
 
-/// Of one program. No kernel may need it when its last owner lets go, which may be no callback of
-/// the driver: see retire().
+/// The tables of one program. No kernel may need them when the last owner lets go, which may be no
+/// callback of the driver: see retire().
 using DeviceParams = std::shared_ptr<const std::byte>;
 
 /// Copies `params` to `device`; blocks until it is there. Errors: CudaError for want of memory.

@@ -98,7 +98,7 @@ bool offers_all(const KernelLaunch& launch, std::span<const Buffers> buffers) {
 }
 
 bool suits_staged_copies(const KernelLaunch& launch) {
-  // Of a channel's part of a block: what is shorter is moved by threads while shifts begin.
+  // Bytes of a channel's part of a block: threads move shorter parts while shifts begin.
   constexpr uint64_t kLongEnoughToShift = 2 << 20;
   const auto* tasks = reinterpret_cast<const WorkTask*>(launch.tables());
   return std::all_of(tasks, tasks + launch.header().nworks, [&](const WorkTask& task) {

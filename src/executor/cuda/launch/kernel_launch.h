@@ -26,13 +26,13 @@ enum class KernelVariant : uint8_t {
 };
 inline constexpr int kKernelVariants = 8;
 
-/// Of the kernels whose parameters are ListParams.
+/// Are the kernel's parameters ListParams?
 constexpr bool is_list(KernelVariant variant) {
   return variant == KernelVariant::List || variant == KernelVariant::ListEach;
 }
 
-/// The type whose kernels reduce elements of `type`: sums and products of unsigned integers are
-/// those of signed ones, bit for bit. LaunchFlags tell their averages apart.
+/// The type whose kernels reduce elements of `type`: sums and products of signed and
+/// of unsigned integers are equal, bit for bit. LaunchFlags tell their averages apart.
 constexpr DataType reduced_as(DataType type, ReduceOp op) {
   if (op != ReduceOp::Sum && op != ReduceOp::Product) return type;
   switch (type) {
@@ -56,21 +56,21 @@ struct KernelId {
                         // kMostDirectPeers
   DataType type;        // as reduced_as() says
   ReduceOp op;
-  // Of Direct, DirectEach and Messages; beside InGpu with kFewDirectPeers at most. The others ask a
-  // flag (kCountersInHost), but for Program by LL, which has an instance for proxies, too.
+  // For Direct, DirectEach and Messages; beside InGpu with kFewDirectPeers at most. Other kernels
+  // look at a flag (kCountersInHost), except Program by LL, which has an instance for proxies, too.
   Counters counters = Counters::InGpu;
 };
 
-/// Does the kernel wait at its end for the one that it runs beside (dependent_launch.cuh)? Those
-/// that messages have do.
+/// Does the kernel wait at its end for the kernel that it runs beside (dependent_launch.cuh)?
+/// Kernels of messages do.
 constexpr bool awaits_last(const KernelId& kernel) {
   return !kernel.reduces && !is_list(kernel.variant) && kernel.variant != KernelVariant::DirectList;
 }
 
 struct KernelLaunch {
   KernelId kernel{};
-  // What the kernel reads of its LaunchArgs (of lists: of its ListArgs): the
-  // rest need not be passed.
+  // The part of LaunchArgs that the kernel reads (of lists: of ListArgs): the rest need not be
+  // passed.
   std::vector<std::byte> parameters = std::vector<std::byte>(sizeof(LaunchArgs));
   std::vector<std::byte> device_params;  // not empty: to be copied to device memory, its address
                                          // into header().params
@@ -122,9 +122,10 @@ Result<KernelLaunch> prepare(const Launch& launch,
 Result<KernelLaunch> prepare(const Launch& launch, std::span<const lowering::WorkerPlan> plans,
                              Specialisation specialisation, uint32_t most_shared);
 
-/// The part of prepare() that depends on the user's buffers: those of all works.
+/// The part of prepare() that depends on the user's buffers: sets the buffers of all works.
 void set_buffers(KernelLaunch& launch, std::span<const Buffers> buffers);
-/// Names the launches to come, which mark what they begin and end if Launch::marks were these.
+/// Names the launches to come. Their kernels mark their begin and end if Launch::marks were
+/// `marks`.
 void set_number(KernelLaunch& launch, const observe::KernelMarks& marks, uint64_t number);
 /// Says of every work whether peers can reach the memory that it may have to advertise them
 /// (protocol/advertisement.h): bool is_open(const void* buffer, uint64_t bytes). They cannot
@@ -156,10 +157,10 @@ void set_advertisements(KernelLaunch& launch, std::span<const Buffers> buffers,
 /// Are all buffers of the last set_buffers() advertised that the launch may offer to peers? After
 /// set_advertisements(). Peers mostly find the same, since they run the same program.
 bool offers_all(const KernelLaunch& launch, std::span<const Buffers> buffers);
-/// Do the buffers that were set last suit staged copies? Those do whose blocks are aligned to 16
-/// bytes; and those that begin elsewhere, if they may go direct and have strides that are aligned,
-/// so that they are likely to be aligned alike on all ranks, or else are long and nobody's
-/// to pass on (stage_shift.cuh). The threads of many warps are faster with all others.
+/// Do the buffers that were set last suit staged copies? Buffers suit them if their blocks are
+/// aligned to 16 bytes. Other buffers suit them if they may go direct and have aligned strides, so
+/// that they are likely to be aligned alike on all ranks, or if they are long and nobody passes
+/// them on (stage_shift.cuh). For all other buffers, the threads of many warps are faster.
 bool suits_staged_copies(const KernelLaunch& launch);
 
 }  // namespace niccolite::executor::cuda

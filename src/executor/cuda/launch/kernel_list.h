@@ -1,11 +1,11 @@
 // The kernels that run launches, each named once: nvcc compiles them (copy_kernels.cu,
 // reduce_kernels.cu), and kernels.cc looks for them by the same names when a GPU loads them. The
-// list is of macros alone: nothing of what a kernel does is looked at where it is only named.
+// list consists of macros only: a file that only names kernels does not see their code.
 //
-// X(name, variant, protocol, most_peers, counters, Args, what it does ...): the kernel
-// niccolite_<name> of KernelId{.protocol, .variant, .most_peers, .counters}, with parameters `args`
-// of the type Args. What it does may have commas. An operation is named by `WHAT`, as float32_sum,
-// and moved by `Operation`.
+// X(name, variant, protocol, most_peers, counters, Args, code ...): the kernel niccolite_<name> of
+// KernelId{.protocol, .variant, .most_peers, .counters}, with parameters `args` of the type Args.
+// The code may have commas. An operation is named by `WHAT`, as float32_sum, and moved by
+// `Operation`.
 #pragma once
 
 #define NICCOLITE_KERNELS_OF_PEERS(X, WHAT, Operation, peers)               \
@@ -29,7 +29,7 @@
   X(direct_each_##WHAT##_3_##where, DirectEach, LL, 3, counters, LaunchArgs,  \
     run_direct<Operation, 3, /*kSendsEach=*/true, Counters::counters>(args))
 
-/// Of a reduction of one type.
+/// The kernels of a reduction of one type.
 #define NICCOLITE_REDUCE_KERNELS(X, WHAT, Operation)                                               \
   NICCOLITE_KERNELS_OF_PEERS(X, WHAT, Operation, 3)                                                \
   NICCOLITE_KERNELS_OF_PEERS(X, WHAT, Operation, 7)                                                \
@@ -43,8 +43,8 @@
   X(run_##WHAT##_simple, Program, Simple, 0, InGpu, LaunchArgs,                                    \
     run_kernel<Operation, Protocol::Simple>(args))
 
-/// Of those that only move bytes, the ones that messages have: they may run beside the one before
-/// them (awaits_last()).
+/// Kernels that only move bytes and carry messages: they may run beside the kernel before them
+/// (awaits_last()).
 #define NICCOLITE_COPY_KERNELS_BESIDE(X, Operation)                                              \
   X(messages, Messages, LL, 1, InGpu, LaunchArgs, run_messages<Counters::InGpu>(args))           \
   X(messages_in_host, Messages, LL, 1, InHost, LaunchArgs, run_messages<Counters::InHost>(args)) \

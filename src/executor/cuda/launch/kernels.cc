@@ -44,7 +44,7 @@ struct Named {
   std::string name;
 };
 
-// Of the list, in which an operation has the name WHAT.
+// An entry of the list; the operation has the name WHAT.
 struct Listed {
   const char* name;
   KernelVariant variant;
@@ -75,9 +75,9 @@ std::vector<Named> kernels_of(bool reduces, DataType type, ReduceOp op) {
 }
 
 // Every kernel's place in a device's table.
-// Of the program: for each protocol, and LL over proxies.
+// Instances of the program: for each protocol, and LL over proxies.
 constexpr size_t kPrograms = kProtocols + 1;
-// Of each other variant: for few peers and for many, for each place of counters.
+// Instances of each other variant: for few peers and for many, for each place of counters.
 constexpr size_t kInstances = 6;
 constexpr size_t kVariants = kPrograms + kInstances * (kKernelVariants - 1);
 constexpr size_t kReduceKernels = size_t{kDataTypes} * kReduceOps * kVariants;

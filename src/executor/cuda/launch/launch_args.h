@@ -33,10 +33,10 @@ static_assert(kMaxWorkers <= kServiceWorker);
 constexpr uint32_t service_warps(Protocol protocol) { return protocol == Protocol::Simple ? 1 : 0; }
 inline constexpr uint32_t kNoBlock = ~uint32_t{0};
 inline constexpr size_t kParameterBytes = 4096;   // of every architecture and driver
-inline constexpr uint32_t kPlanPointers = 5;      // that SimplePlan takes (simple_step.cuh)
-inline constexpr uint32_t kHandoverPointers = 2;  // that Handover takes (handover.cuh)
+inline constexpr uint32_t kPlanPointers = 5;      // used by SimplePlan (simple_step.cuh)
+inline constexpr uint32_t kHandoverPointers = 2;  // used by Handover (handover.cuh)
 inline constexpr uint32_t kCopyStages = 8;        // of a worker that copies through stages
-// Of a reduction that pulls, or whose result is put: one of more ranks does neither.
+// For a reduction that pulls, or whose result is put. Reductions of more ranks do neither.
 inline constexpr uint32_t kMaxReductionOperands = 8;
 /// Shared memory that a program may have in a CTA; the most that there may be with stages
 /// (pipeline.cuh); and the least that makes them worth it, which GPUs from 8.0 and 9.0 on have, but
@@ -44,16 +44,17 @@ inline constexpr uint32_t kMaxReductionOperands = 8;
 inline constexpr uint32_t kMaxSharedBytes = 96 * 1024;
 inline constexpr uint32_t kMaxSharedBytesWithStages = 224 * 1024;
 inline constexpr uint32_t kLeastSharedBytesWithStages = 160 * 1024;
-/// Which workers may have stages: none; those that reduce; all, which is for buffers that suit
-/// those that copy (kernel_launch.h).
+/// The workers that may have stages: none; workers that reduce; all, for buffers that suit workers
+/// that copy (kernel_launch.h).
 enum class Staging : uint8_t { None, Reductions, All };
 
-/// What the lowered plan says of a worker of Simple (lowering/workers.h, worker_movers.h).
+/// Properties that the lowered plan gives to a worker of Simple (lowering/workers.h,
+/// worker_movers.h).
 enum WorkerForm : uint8_t {
   kCopiesStaged = 1,   // copy_worker.cuh
   kReducesStaged = 2,  // reduce_worker.cuh: the CTA's one worker that does
   kDynamicTiles = 4,   // the CTAs share its tiles, if there is enough to share
-  kServesPulls = 8,    // what it exposes it can send, too (pull_server.cuh)
+  kServesPulls = 8,    // it can also send the data that it exposes (pull_server.cuh)
 };
 
 /// A worker of a pattern channel: its instructions, and the threads of the CTA that run them.
@@ -79,8 +80,8 @@ struct PortUse {
 };
 static_assert(sizeof(PortUse) == 4);
 
-/// One end of a connection. The addresses are those of its work's first FIFO channel, so that the
-/// channel of the partition is all that is to be added.
+/// One end of a connection. The addresses belong to its work's first FIFO channel, so that only the
+/// channel of the partition has to be added.
 struct PortTask {
   std::byte* slots;
   ControlBlock* control;
@@ -105,8 +106,8 @@ struct PortTask {
 };
 static_assert(sizeof(PortTask) == 32);
 
-/// Of a port that advertises (protocol/advertisement.h): where the chunks of its worker's only
-/// instruction lie, or belong.
+/// For a port that advertises (protocol/advertisement.h): the place of the chunks of its worker's
+/// only instruction.
 struct alignas(8) AdvertisedBlock {
   uint16_t block;
   uint16_t chunk_block;  // CompactInstruction's
@@ -164,11 +165,12 @@ struct alignas(16) PortState {
 };
 static_assert(sizeof(PortState) == 128);
 
-/// Shared memory: a stage (stage_ring.cuh), and what is in it.
+/// Shared memory: a stage (stage_ring.cuh), and its content.
 struct Stage {
   uint64_t barrier;
   uint32_t at;     // vec16s: where in its block, in the channel's part of it, or in slots
-  uint32_t bytes;  // a multiple of 16; the lowest bit: the last of what is announced together
+  uint32_t bytes;  // a multiple of 16; the lowest bit: the last of the stages that are announced
+                   // together
 };
 
 /// Where rings of stages are: bytes from the start of shared memory.
@@ -181,11 +183,11 @@ struct StageArea {
 
 /// Shared memory, of a reduction whose tiles are pulled (pulled_tiles.cuh).
 struct PullState {
-  uint64_t tile[kMostPulls];  // what was pulled; above it, one more than the pull's number
+  uint64_t tile[kMostPulls];  // number of the pulled tile; above it, one more than the pull's
+                              // number
   uint64_t end;               // one more than the number of pulls, once it is known
-  uint64_t read[kMaxWarps];   // by warp: pulls of which it has read all its pieces
-  // By operand, in reduction order: where the slots of its channel are, or, of the own input, the
-  // block.
+  uint64_t read[kMaxWarps];   // by warp: pulls whose pieces it has all read
+  // By operand, in reduction order: the slots of its channel, or, for the own input, the block.
   const std::byte* operands[kMaxReductionOperands];
 };
 
@@ -194,8 +196,9 @@ struct PullState {
 /// credit has to be given back.
 inline constexpr uint8_t kGivesCredit = 0x80;
 
-/// Where the counters of connections are, which decides how kernels of LL look at them. Those of
-/// proxies are in the host's memory, and proxies are told what is sent (protocol/relay.h).
+/// The place of the counters of connections, which decides how kernels of LL look at them. Counters
+/// of proxies are in the host's memory, and proxies are told the bytes of each chunk
+/// (protocol/relay.h).
 enum class Counters : uint8_t { InGpu, InHost, OfProxies };
 
 enum LaunchFlags : uint32_t {
@@ -268,7 +271,7 @@ struct alignas(16) LaunchHeader {
   uint32_t most_pulls;      // pull::most_of(); a power of two
   uint32_t shared_bytes;
 
-  // What the CTAs mark (progress.cuh).
+  // The marks of the CTAs (progress.cuh).
   uint32_t marked_ctas;          // that have a span
   observe::KernelStamp* newest;  // null: nobody wants to know
   observe::KernelSpan* spans;    // of this launch

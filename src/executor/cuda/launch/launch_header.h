@@ -1,4 +1,4 @@
-// What the parameters of every kernel say of an operation, whatever its data. Pure functions.
+// The common parameters of every kernel, whatever the operation's data. Pure functions.
 #pragma once
 
 #include "executor/cuda/launch/launch_args.h"

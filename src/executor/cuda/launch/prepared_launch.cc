@@ -49,7 +49,7 @@ class OpenMemory {
   size_t next_ = 0;
 };
 
-/// Of the proxies that the launch keeps busy: the others may sleep on.
+/// Returns the bells of the proxies that the launch keeps busy: the others may sleep on.
 std::vector<relay::Bell*> bells_of(const Launch& launch) {
   std::vector<relay::Bell*> bells;
   for (size_t p = 0; p < launch.ports.size(); ++p) {
@@ -168,8 +168,8 @@ Status PreparedLaunch::launch(gpu::StreamHandle stream, void* begun, uint64_t nu
   KernelLaunch& kernel = *version.kernel;
   if (marks_) set_number(kernel, marks_, number);
 
-  // A release to system scope waits for all stores of its domain: in a domain of our own it does
-  // not wait for those of the caller's kernels on the same GPU.
+  // A release to system scope waits for all stores of its domain. In a domain of our own it does
+  // not wait for stores of the caller's kernels on the same GPU.
   std::array<CuLaunchAttribute, 3> attributes{};
   unsigned attribute_count = 0;
   if (has_sync_domains_) {

@@ -1,8 +1,8 @@
 // PreparedLaunch: a Launch compiled for one device, to be queued again and again. Queuing it is one
 // driver call and allocates nothing; only the user's buffers may change in between.
-// Thread safety: one thread at a time. The PreparedLaunch must live until what it has queued is
-// done, but for graphs; the connections, buffers and control words that the Launch names likewise,
-// in a graph as long as the graph; the program is copied.
+// Thread safety: one thread at a time. The PreparedLaunch must live until its queued launches,
+// except in graphs, are done. The connections, buffers and control words that the Launch names must
+// live as long, and in a graph as long as the graph. The program is copied.
 #pragma once
 
 #include <memory>
@@ -25,18 +25,18 @@ namespace niccolite::executor::cuda {
 class PreparedLaunch {
  public:
   /// `machine` is a CUDA machine; the kernels are loaded into `device` (kernels.h: load()).
-  /// Errors: those of prepare() and of find_kernel(); CudaError for want of memory when the program
-  /// is too large for the parameters.
+  /// Errors: as prepare() and find_kernel(); CudaError for want of memory when the program is too
+  /// large for the parameters.
   static Result<PreparedLaunch> create(gpu::Machine& machine, int device, const Launch& launch);
 
-  /// Other buffers for the launches to come: those of all works of the program. Errors:
-  /// BufferNeeds::check(); the launches to come then have those that were set before.
+  /// Sets other buffers for the launches to come, for all works of the program. Errors:
+  /// BufferNeeds::check(); the launches to come then have the buffers that were set before.
   Status set_buffers(std::span<const Buffers> buffers);
   /// Queues the operation on `stream` of the device, which may be capturing.
   /// `begun`: an event's handle, recorded when all its CTAs have begun; null: none. Not where the
   /// stream captures.
-  /// `number`: Launch::number. `beside_last`: may begin before what is queued last on the stream
-  /// has ended, if that is a kernel of another PreparedLaunch with other connections.
+  /// `number`: Launch::number. `beside_last`: the launch may begin before the last work on the
+  /// stream has ended, if that is a kernel of another PreparedLaunch with other connections.
   Status launch(gpu::StreamHandle stream, void* begun = nullptr, uint64_t number = 0,
                 bool beside_last = false);
   /// Does it have device memory, which must not end before the work does?
@@ -46,7 +46,7 @@ class PreparedLaunch {
   }
 
  private:
-  /// What is queued.
+  /// A queued launch.
   struct Version {
     std::unique_ptr<KernelLaunch> kernel;
     gpu::cuda::CuFunction function = nullptr;

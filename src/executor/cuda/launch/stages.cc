@@ -54,7 +54,7 @@ void add_copy_stages(const Launch& launch, uint32_t rings, bool has_reduction, u
   header.shared_bytes = area.stages_at + stages * area.stage_bytes;
 }
 
-/// The stages of a reduction in what is left of shared memory: at least two to a warp, or none.
+/// Adds the stages of a reduction in the rest of shared memory: at least two to a warp, or none.
 void add_reduce_stages(const StagedReduction& reduction, uint32_t most_shared,
                        LaunchHeader& header) {
   if (reduction.warps == 0) return;
@@ -64,7 +64,7 @@ void add_reduce_stages(const StagedReduction& reduction, uint32_t most_shared,
         area);
   header.pulled_at = pulled_at;
   if (area.stages_at >= most_shared) return;
-  // Of one warp and one operand.
+  // Room of one warp and one operand.
   const uint32_t room = (most_shared - area.stages_at) / (reduction.warps * reduction.operands);
   for (uint32_t stages = kFewReduceStages; stages >= 2; --stages) {
     const uint32_t bytes = std::min(room / stages / kRow * kRow, kMostOperandBytes);
@@ -83,8 +83,8 @@ void add_stages(const Launch& launch, uint32_t copy_rings, const StagedReduction
                 uint32_t most_shared, LaunchHeader& header) {
   // Fewer would make every tile wait for the one before it.
   constexpr uint32_t kFewestPulls = 2;
-  // A reduction of one warp cannot both pull and reduce; its rank then serves nobody, either,
-  // since those of all ranks are alike.
+  // A reduction of one warp cannot both pull and reduce. Its rank then serves nobody, either, since
+  // the reductions of all ranks are alike.
   if (launch.pull_bytes != 0 && reduction.warps != 1) {
     header.most_pulls = pull::most_of(launch.shape, launch.pull_bytes);
     if (header.most_pulls >= kFewestPulls) header.pull_bytes = launch.pull_bytes;

@@ -61,8 +61,8 @@ struct ChannelWarps {
   std::vector<uint32_t> warps;
 };
 
-/// Of a worker's share of its channel's warps. By Simple, within a GPU copies take half as many as
-/// over a link.
+/// Returns the weight of a worker's share of its channel's warps. By Simple, copies within a GPU
+/// take half as many as over a link.
 uint32_t weight_of(const Launch& launch, const CompactWorker& worker) {
   const auto instructions =
       std::span(launch.program->instructions).subspan(worker.first, worker.count);
@@ -73,9 +73,9 @@ uint32_t weight_of(const Launch& launch, const CompactWorker& worker) {
   return std::max<uint32_t>(worker.weight, 1) * (counts_double ? 2 : 1);
 }
 
-/// At least one for each worker, of which there are no more than warps, and no more than it can
-/// use; as many as there are, by weight. Where threads reduce, workers that bulk copies serve have
-/// one.
+/// Shares the warps out among the workers by weight: each worker gets at least one (there are never
+/// more workers than warps), and no more than it can use. Where threads reduce, workers that bulk
+/// copies serve have one.
 ChannelWarps share_channel(const Launch& launch, int channel, const WorkerMovers& movers,
                            bool reduces, uint32_t warps) {
   const Program& program = *launch.program;

@@ -18,9 +18,9 @@ uint8_t stride_width(const Launch& launch, size_t work) {
 
 namespace {
 
-/// Of a worker that bulk copies serve, and that copies within the GPU. Where blocks are not aligned
-/// because of their length, those who send want the warps, unless the copy's own source and target
-/// are not aligned alike.
+/// Returns the warps of a worker that bulk copies serve and that copies within the GPU. Where
+/// blocks are not aligned because of their length, workers that send need the warps, unless the
+/// copy's own source and target are not aligned alike.
 uint32_t warps_of_copy_within(const Launch& launch, const CompactWorker& worker) {
   const uint32_t width = stride_width(launch, worker.work);
   if (width == advertisement::kAlignment) return kWarpsOfCopyWithin;

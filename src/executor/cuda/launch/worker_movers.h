@@ -1,6 +1,7 @@
-// What serves each worker of a program in a CTA: a pipeline of stages (pipeline.cuh), or the
-// threads of as many warps as there are. Lowering decides; here stand the facilities of
-// kernels, which it is told, and the fields of its plans that kernels read. Pure functions.
+// Assigns to each worker of a program in a CTA its movers: a pipeline of stages (pipeline.cuh), or
+// the threads of as many warps as there are. Lowering decides; this file has the facilities of
+// kernels, which lowering takes into account, and the fields of its plans that kernels read. Pure
+// functions.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +17,8 @@ namespace niccolite::executor::cuda {
 /// also for those whose buffers have one block and no stride.
 uint8_t stride_width(const Launch& launch, size_t work);
 
-/// The warps that a worker which bulk copies serve has at most: that of the thread that drives
-/// them, and those that shift what it moves where source and target are not aligned alike
-/// (stage_shift.cuh).
+/// The most warps of a worker that bulk copies serve: the warp of the thread that drives them, and
+/// warps that shift the data where source and target are not aligned alike (stage_shift.cuh).
 inline constexpr uint32_t kWarpsOfPassingOn = 2;
 inline constexpr uint32_t kWarpsOfCopyWithin = 4;
 inline constexpr uint32_t kWarpsOfShiftedCopyWithin = 5;

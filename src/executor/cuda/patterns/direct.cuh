@@ -1,14 +1,15 @@
 // Operations of one step by LL, by hand: every rank sends blocks of its input straight to others
-// and reduces, or stores, what others send it. The interpreter runs them too; what is saved here is
-// latency: every address is a parameter, nothing is staged in shared memory, and all that must be
-// loaded before the first store is asked for at once. tests/device holds it against the
-// interpreter; direct_params.cc knows the programs by their form.
+// and reduces, or stores, the blocks that others send it. The interpreter runs them too; the gain
+// here is latency: every address is a parameter, nothing is staged in shared memory, and all loads
+// that precede the first store are issued at once. tests/device compares it with the interpreter;
+// direct_params.cc knows the programs by their form.
 //
 //   parameters -> { steps, credits, first input } -> store to peers -> barrier
 //              -> poll own slots -> reduce -> store
 //
-// All threads of a task do all of this, for all peers: vec8 g of every block is that of thread
-// g % size. Words of all peers are thus on their way together, however few threads there are.
+// All threads of a task do all of this, for all peers: thread t handles the vec8s g of every block
+// with g % size == t. Words of all peers are thus on their way together, however few threads there
+// are.
 //
 // Launch shape: grid (replicas, 1), up to kMaxThreads threads, no shared memory but HostCounters.
 // One task for the CTA (a collective), or one for each message, each with warps of its own; or a
@@ -32,7 +33,7 @@ constexpr uint32_t vec8s_in_flight() {
 
 /// One task: sends to, and receives from, at most kMostPeers peers each. kSendsEach: every peer is
 /// sent a block of its own; otherwise all are sent the task's own block. kIsList: the task is done
-/// for work after work, and counts blocks. kCounters: where those of the connections are.
+/// for work after work, and counts blocks. kCounters: the place of the connections' counters.
 template <typename Operation, uint32_t kMostPeers, bool kSendsEach, Counters kCounters,
           bool kIsList = false>
 class Direct {
@@ -82,7 +83,7 @@ class Direct {
     const uint32_t ahead = header_.shape.depth - teams;
     typename Data::Cursor sending = data_.cursor_of_round(team, rounds);
     typename Data::Cursor receiving = sending;
-    // Of the team: `rounds` and more where it has none in the batch.
+    // The team's next round; `rounds` or more if it has none in the batch.
     uint32_t round = team, next = team;
 #pragma unroll 1
     while (round - team < rounds) {
@@ -100,7 +101,7 @@ class Direct {
       if (round < rounds) receive(data_.open(receiving), round, own);
       if (rounds > header_.shape.depth) {
         ptx::barrier_cta();
-        // Of the batch's last round for which credit can be needed.
+        // The batch's last round for which credit can be needed.
         const uint32_t awaited = rounds - header_.shape.depth;
         const uint32_t last = (round + teams < awaited ? round + teams : awaited) - 1;
         if (team == 0 && round <= last && live_) connections_.give_credit(last, rounds);
@@ -145,7 +146,7 @@ class Direct {
         for (uint32_t k = 0; k < kInFlight; ++k) own[k] = loaded[k].own;
         if (data_.is_first(round)) {
           connections_.start(data_.first_step());
-          // Before anything is waited for: those of other messages have started by then.
+          // Before any wait: the rounds of other messages have started by then.
           if constexpr (kMostPeers == 1) {
             if (connections_.takes_turns()) {
               ptx::barrier_cta();
@@ -196,8 +197,8 @@ class Direct {
 
   // ---- receiving
 
-  // Tries again and again. What is to be done when it takes long stands here and not in the loop
-  // that waits: code that is fetched in vain makes a small operation slower.
+  // Tries again and again. The code for long waits stands here and not in the loop that waits: code
+  // that is fetched in vain makes a small operation slower.
   __device__ __forceinline__ void receive(const Chunk& chunk, uint32_t round,
                                           const uint64_t (&own)[kInFlight]) {
     if (task_.receives == 0) return;
@@ -299,8 +300,8 @@ class Direct {
     return 1u << (k * kMostPeers + p);
   }
 
-  // In reduction order, in which the own vec8 is that of source_position. Selected and not branched
-  // to: this is what lies between the last word's arrival and the result.
+  // Reduces in reduction order; the own vec8 stands at source_position. It is selected and not
+  // branched to: this code lies between the last word's arrival and the result.
   __device__ __forceinline__ uint64_t reduce(uint64_t own, const Words (&words)[kMostPeers]) const {
     const uint32_t receives = task_.receives;
     const uint32_t own_at = task_.source_position < receives ? task_.source_position : receives;

@@ -14,8 +14,8 @@ inline constexpr uint32_t kMostListChannels = 64;
 /// An end of a connection, and its block.
 struct DirectEnd {
   PortTask port;
-  uint64_t block_at;  // bytes from the start of the input: what is sent; or of the output: where
-                      // what is received goes, when it is not reduced
+  uint64_t block_at;  // bytes from the start of the input to the block that is sent; or of the
+                      // output, to the place of a received block, when it is not reduced
 };
 
 /// Blocks of equal length that are sent to peers, copied, and reduced or received.
@@ -23,7 +23,7 @@ template <uint32_t kMostPeers>
 struct DirectTask {
   uint32_t sends;
   uint32_t receives;         // in reduction order
-  uint32_t source_position;  // a reduction's own block comes before that of this receive
+  uint32_t source_position;  // a reduction's own block comes before the block of this receive
   uint16_t reads_own;        // the own block of the input is sent, copied or reduced
   uint16_t copies_own;       // it is copied to own_to
   uint64_t own_from;         // bytes from the start of the input
@@ -40,7 +40,7 @@ template <uint32_t kMostPeers>
 struct HostCounters {
   uint64_t sent[kMostPeers];      // ControlBlock::step of the connections that are sent over
   uint64_t credit[kMostPeers];    // ControlBlock::remote of the same
-  uint64_t received[kMostPeers];  // ControlBlock::step of those that are received from
+  uint64_t received[kMostPeers];  // ControlBlock::step of the connections for receiving
 };
 template <uint32_t kMostPeers>
 inline constexpr uint32_t kHostCountersBytes = sizeof(HostCounters<kMostPeers>);
@@ -57,8 +57,8 @@ struct ListWork {
 static_assert(sizeof(ListWork) == 24);
 
 /// A list of operations of one program, whose CTAs stand in columns of `parts`: column c does the
-/// works c, c + columns, ..., of which part p has the chunks p, p + parts, ... The blocks of `task`
-/// are counted, not measured: operations differ in length.
+/// works c, c + columns, ..., and its part p has the chunks p, p + parts, ... of each of them. The
+/// blocks of `task` are counted, not measured: operations differ in length.
 template <uint32_t kMostPeers>
 struct ListParams {
   uint16_t columns;
@@ -83,7 +83,7 @@ struct DirectListWork {
 };
 static_assert(sizeof(DirectListWork) == 40);
 
-/// CTA c does the tiles from starts[c] up to starts[c + 1], of which every rank has its own; peers'
+/// CTA c does the tiles from starts[c] up to starts[c + 1]; every rank has its own tiles. Peers'
 /// CTAs of this number do the same works, so that they need not hear of others.
 template <uint32_t kMostPeers>
 struct DirectListParams {
@@ -97,8 +97,8 @@ struct DirectListParams {
   DirectListWork work[1];       // as many as there are
 };
 
-/// The parameters of the kernels for lists. More than kParameterBytes: from architecture 7.0
-/// and the driver of CUDA 12.1 on, which are older than those that the kernels are built for.
+/// The parameters of the kernels for lists. More than kParameterBytes: allowed from architecture
+/// 7.0 and the driver of CUDA 12.1 on. The kernels are built for newer ones only.
 inline constexpr size_t kListParameterBytes = 12 << 10;
 struct ListArgs {
   LaunchHeader header;

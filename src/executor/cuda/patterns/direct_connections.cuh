@@ -1,9 +1,9 @@
-// The connections of a task of direct.cuh: where they stand, credit, and where a vec8's words
-// lie. Counters are those of the interpreter (protocol/fifo.h), so that the two may follow each
-// other on the same connections.
+// The connections of a task of direct.cuh: their memory, credit, and the places of a vec8's words.
+// The interpreter has the same counters (protocol/fifo.h), so that the two may follow each other on
+// the same connections.
 //
-// Every thread loads the counters in its GPU's memory itself, which takes no barrier. Those in the
-// host's memory the task's first warp loads for all others, through shared memory: a
+// Every thread loads the counters in its GPU's memory itself, which takes no barrier. For counters
+// in the host's memory, the task's first warp loads them for all others, through shared memory: a
 // multiprocessor loads one word of the host's memory for one warp after the other, 16 of them in 17
 // us, one in 1.2.
 #pragma once
@@ -88,8 +88,8 @@ class DirectConnections {
     return kMayTakeTurns && (header_.flags & kTakesTurns) != 0;
   }
 
-  /// All threads of the task, which have met since start(): over `rounds` from the counters on. The
-  /// steps of this operation stay what they are.
+  /// All threads of the task, which have met since start(): advances the counters by `rounds`. The
+  /// steps of this operation do not change.
   __device__ __forceinline__ void advance(uint32_t rounds) const {
     const auto store = [&](const PortTask& port, uint64_t kept) {
       if (kMayTakeTurns && (port.end & PortTask::kFollowed) != 0) return;
@@ -100,15 +100,16 @@ class DirectConnections {
     if (threads_.rank < task_.receives) store(own_receive(), received_);
   }
 
-  /// Until all peers have room for the slots of `round`, of the call with `tag`; false: aborted.
-  /// What was loaded at the start is the credit of depth slots ago at least, and nearly always
-  /// enough.
+  /// Waits until all peers have room for the slots of `round`, of the call with `tag`; false:
+  /// aborted. The counters loaded at the start hold the credit of depth slots ago at least, which
+  /// is nearly always enough.
   __device__ __forceinline__ bool wait_for_credit(uint32_t round, const uint16_t& tag) {
     return static_cast<int32_t>(round) < rounds_with_credit_ || wait_for_more_credit(round, tag);
   }
 
-  /// OfProxies, all threads of the task, of which each has seen the credit for `round`: tells
-  /// proxies what is sent to them, beside the words. One thread for each peer.
+  /// OfProxies, all threads of the task, after each has seen the credit for `round`: tells
+  /// proxies the bytes and the tag of the chunks sent to them, beside the words. One thread for
+  /// each peer.
   __device__ __forceinline__ void note(uint32_t round, uint32_t bytes, uint16_t tag) const {
     static_assert(kCounters == Counters::OfProxies);
     if (threads_.rank >= task_.sends || (own_send().end & PortTask::kRelay) == 0) return;
@@ -139,7 +140,7 @@ class DirectConnections {
         is_any_relayed |= (task_.receive[p].port.end & PortTask::kRelay) != 0;
       }
     }
-    // The same for all threads. Messages that take turns are read in any order.
+    // Equal for all threads. Messages that take turns are read in any order.
     if (!is_any_relayed || takes_turns()) return;
     threads_.barrier();
     if (!live || threads_.rank >= task_.receives) return;
@@ -191,7 +192,7 @@ class DirectConnections {
   __device__ __forceinline__ std::byte* step_at(const PortTask& port) const {
     return reinterpret_cast<std::byte*>(&control_of(port)->step);
   }
-  // Of the first threads each does what is done once for a peer.
+  // The port of the calling thread: the first threads do the work that is due once for each peer.
   __device__ __forceinline__ const PortTask& own_send() const {
     return task_.send[threads_.rank].port;
   }
@@ -253,13 +254,13 @@ class DirectConnections {
 
   // ---- kInHost
 
-  /// Of the task: messages have one for each warp that may be the first of one.
+  /// The task's shared memory: messages have an entry for each warp that may be the first of one.
   __device__ __forceinline__ HostCounters<kMostPeers>& in_shared() const {
     const uint32_t first_warp = (ptx::thread() - threads_.rank) / kWarp;
     return reinterpret_cast<HostCounters<kMostPeers>*>(ptx::shared_memory())[first_warp];
   }
   /// All threads of the task. All loads are on their way before the value of any is stored: a store
-  /// holds up what is behind it until its value is there, which takes 1.2 us.
+  /// holds up later instructions until its value is there, which takes 1.2 us.
   __device__ __forceinline__ void share_counters() const {
     const uint32_t peer = threads_.rank;
     const bool sends = peer < task_.sends;

@@ -1,5 +1,5 @@
-// What the kernels for programs of one step read, scale and store: direct.cuh; scaling is that of
-// direct_list.cuh, too.
+// How the kernels for programs of one step read, scale and store data: direct.cuh; direct_list.cuh
+// scales by it, too.
 #pragma once
 
 #include <type_traits>
@@ -42,7 +42,7 @@ class DirectData {
   /// Where the user's data of the task are: a WorkTask, or the ListParams of all its works.
   using Works = std::conditional_t<kIsList, ListParams<kMostPeers>, WorkTask>;
 
-  /// What a thread reads of the input, to be sent and reduced.
+  /// The vec8s of the input that a thread sends and reduces.
   struct Vec8s {
     uint64_t own;
     uint64_t sent[kSendsEach ? kMostPeers : 1];
@@ -69,7 +69,7 @@ class DirectData {
     }
   }
 
-  /// Of those of the calling thread?
+  /// Is `round` the first of the calling thread's work?
   __device__ __forceinline__ bool is_first(uint32_t round) const {
     if constexpr (kIsList) {
       return round < works_.teams;
@@ -84,7 +84,7 @@ class DirectData {
     uint32_t work;
     uint32_t chunk;
   };
-  /// Of a channel of so many rounds; anything if it has no such round.
+  /// Returns the cursor of a channel that has so many rounds; any cursor if it has no such round.
   __device__ __forceinline__ Cursor cursor_of_round(uint32_t round, uint32_t rounds) const {
     Cursor place{channel_ / works_.parts, channel_ % works_.parts};
     if (round < rounds) place = at_chunk(place);
@@ -138,7 +138,7 @@ class DirectData {
   __device__ __forceinline__ std::byte* output_at(const Chunk& chunk, uint32_t g) const {
     return work().output + ptx::opaque(chunk.in_block + g * kVec8);
   }
-  /// Of the block that begins so many bytes behind the start of the input.
+  /// Loads from the block that begins so many bytes behind the start of the input.
   __device__ __forceinline__ uint64_t load_input(uint64_t block_at, const Chunk& chunk,
                                                  uint32_t g) const {
     return scaled_input<Operation>(header_, load_vec8<Element>(input_at(chunk, g) + block_at,
@@ -153,8 +153,8 @@ class DirectData {
     }
     return vec8s;
   }
-  // The own block's and those of all peers together: between branches each would wait for its own
-  // block's place, and fetch code of its own.
+  // Loads the own block's vec8 and those for all peers together: between branches each load would
+  // wait for its own block's place, and fetch code of its own.
   __device__ __forceinline__ void load_all(Vec8s& vec8s, const Chunk& chunk, uint32_t g) const {
     const std::byte* input = input_at(chunk, g);
     const uint32_t bytes = bytes_of(chunk, g);

@@ -11,11 +11,11 @@
 // wait for a whole list. An address of 0 says that some rank does not see the buffer. Its operation
 // then follows in slots of its own, one-shot.
 //
-// Whoever has told its addresses has advertised its buffers, and keeps to protocol/advertisement.h:
-// an advertisement is taken by an exchange, and the credit of the first slot says that whoever took
-// it is done. A rank that is aborted takes back what has not been taken, and else waits for that
-// credit, or for ControlBlock::detached. Between taking an advertisement and being done no rank
-// waits for anything but advertisements.
+// A rank that has told its addresses has advertised its buffers, and keeps to
+// protocol/advertisement.h: an advertisement is taken by an exchange, and the credit of the first
+// slot says that the taker is done. A rank that is aborted withdraws advertisements that nobody has
+// taken, and otherwise waits for this credit, or for ControlBlock::detached. Between taking an
+// advertisement and being done, a rank waits for advertisements only.
 //
 // Launch shape: grid (channels, 1), up to kMaxThreads threads, LaunchHeader::shared_bytes for
 // ListView. Peers' things are done by the last threads of the last warp, a thread for each: the
@@ -167,8 +167,8 @@ class DirectList {
     const PortTask& port = receive_port();
     const uint16_t& tag = list_.work[view_.first_work()].tag;
     for (SimpleWait wait(header_, tag); live_;) {
-      // [take] pairs with the [advertisement] of the other end, and orders what that rank's stream
-      // has written before all loads of this CTA from now on.
+      // [take] pairs with the [advertisement] of the other end, and makes this CTA's later loads
+      // see everything that the other rank's stream has written before.
       const uint64_t word = ptx::exchange_acquire_system(
           &port.control[ptx::replica()].advertisement, advertisement::kNone);
       has_taken_ = word != advertisement::kNone && advertisement::tag_in(word) == tag;
@@ -237,7 +237,7 @@ class DirectList {
   const View view_;
   DirectConnections<kMostPeers> connections_;
   bool live_ = true;  // false in a thread that saw an abort: it only meets the others at barriers
-  // Of a thread that has a peer.
+  // State of a thread that has a peer.
   bool has_advertised_ = false;
   bool has_taken_ = false;
   uint64_t send_base_ = 0;  // the steps of the addresses

@@ -63,9 +63,9 @@ class ListSlots {
     return rounds;
   }
 
-  /// All threads of the CTA: those works. Whoever has an input sends it to all that have an output
-  /// for it. The buffers are aligned to the element, and no more is known. `rounds`: of all slots,
-  /// that of the addresses included.
+  /// All threads of the CTA: moves these works. A rank that has an input sends it to all that have
+  /// an output for it. The buffers are aligned to the element, and no more is known. `rounds`: the
+  /// rounds of all slots, including the round of the addresses.
   __device__ __forceinline__ void move(uint32_t rounds) {
     uint32_t round = 1;
 #pragma unroll 1
@@ -93,7 +93,7 @@ class ListSlots {
     const uint32_t chunk = list_.chunk * Operation::element_bytes(header_);
     return (bytes + chunk - 1) / chunk;
   }
-  /// Of the CTA's part of a block, in bytes.
+  /// The start of the CTA's part of a block, in bytes.
   __device__ __forceinline__ uint32_t range_start(uint32_t work) const {
     return view_.first_tile_of(work) * kListTileBytes;
   }

@@ -26,8 +26,8 @@ class ListTiles {
   __device__ __forceinline__ ListTiles(const LaunchHeader& header, const ListView<kMostPeers>& view)
       : header_(header), view_(view) {}
 
-  /// All threads of the CTA: the tiles that are this rank's, warp by warp, whichever works they are
-  /// of; but for those of works that some rank does not see.
+  /// All threads of the CTA: moves the tiles of this rank, warp by warp, in all works except those
+  /// with a buffer that some rank does not see.
   __device__ __forceinline__ void move() const {
     const uint32_t warps = ptx::threads() / kWarp;
     const uint32_t warp = ptx::thread() / kWarp;
@@ -199,8 +199,8 @@ class ListTiles {
     return left < kMost * kWarp ? left : kMost * kWarp;
   }
 
-  // In the order of ranks, as reduce_vec16s(). One operand at a time: there are no registers for
-  // two, and what other warps load is on its way.
+  // Reduces in the order of ranks, as reduce_vec16s(). One operand at a time: there are no
+  // registers for two, and the loads of other warps are on their way.
   __device__ __forceinline__ void reduce_rows(const Part& part, uint64_t at, uint32_t count,
                                               Vec16Rows<kRows>& rows) const {
     typename Operation::Values values[kRows][2];

@@ -9,10 +9,10 @@
 
 namespace niccolite::executor::cuda {
 
-/// What one work is to such a kernel.
+/// The form of one work, as such a kernel needs it.
 struct OneStep {
   const lowering::Phases* phases;
-  uint32_t peers;  // that are sent to, or received from, whichever are more
+  uint32_t peers;  // the number of sends or of receives, the larger one
 };
 
 /// None when the work is nothing for a kernel that reduces, or for one that moves bytes: all blocks

@@ -1,5 +1,5 @@
-// One-sided operations on CUDA GPUs. Thread safety: any thread. What the operations name lives
-// until the stream has passed them, or the graph that holds them is gone. Errors: those of
+// One-sided operations on CUDA GPUs. Thread safety: any thread. Objects that an operation names
+// live until the stream has passed it, or the graph that holds it is gone. Errors: as
 // find_kernel(); CudaError when the launch fails.
 #pragma once
 

@@ -1,4 +1,4 @@
-// What the kernels for a few patterns read (direct_params.h, phase_params.h).
+// The parameters of the kernels for a few patterns (direct_params.h, phase_params.h).
 #pragma once
 
 #include <cstring>
@@ -8,7 +8,7 @@
 
 namespace niccolite::executor::cuda {
 
-/// What stands behind the works, which kernel reads it, and how that is launched.
+/// The parameters behind the works, the kernel that reads them, and its launch shape.
 struct PatternParams {
   KernelVariant variant;
   uint32_t most_peers;

@@ -1,5 +1,5 @@
-// What stands behind the one work in the parameters of the phase kernels (phase_kernel.cuh), and
-// what these keep in shared memory. Host and device include it.
+// The parameters of the phase kernels (phase_kernel.cuh) behind the one work, and their contents of
+// shared memory. Host and device include it.
 #pragma once
 
 #include "executor/cuda/patterns/direct_args.h"
@@ -9,11 +9,11 @@ namespace niccolite::executor::cuda {
 inline constexpr uint32_t kMostPhasePeers = kMostDirectPeers;
 inline constexpr uint32_t kFewPhasePeers = kFewDirectPeers;
 
-/// What the ends of a rank's connections are for (lowering/phases.h).
+/// The uses of a rank's connections (lowering/phases.h).
 enum class PhaseEnd : uint32_t {
   Send,     // sends a block of the input
-  Operand,  // receives what is reduced
-  Result,   // sends what comes of it
+  Operand,  // receives an operand of the reduction
+  Result,   // sends the result
   Store,    // receives a block as it is
 };
 inline constexpr uint32_t kPhaseEnds = 4;
@@ -23,9 +23,9 @@ struct PhaseBlock {
   uint64_t bytes;  // 0: the buffer has nothing of it
 };
 
-/// Peers stand in an order of its own for each kind of end: that of the program, which is that of
-/// the operands for those, and lets all ranks together address each peer at a different time for
-/// the others.
+/// For each kind of end, peers stand in an order of its own. Operands stand in the order of the
+/// program, which is the order of the reduction. The orders of the others let all ranks together
+/// address each peer at a different time.
 struct PhaseParams {
   PortTask ports[kPhaseEnds * kMostPhasePeers];  // [end][peers]
   PhaseBlock sent[kMostPhasePeers];

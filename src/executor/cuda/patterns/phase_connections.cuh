@@ -1,5 +1,5 @@
-// Where a phase kernel (phase_kernel.cuh) has its things: the rounds and the CTA's share of blocks
-// in them, the ends of its connections, credit. Counters are those of the interpreter
+// The surroundings of a phase kernel (phase_kernel.cuh): the rounds and the CTA's share of blocks
+// in them, the ends of its connections, credit. The interpreter has the same counters
 // (protocol/fifo.h), so that the two may follow each other on the same connections.
 #pragma once
 
@@ -8,7 +8,7 @@
 
 namespace niccolite::executor::cuda {
 
-/// As the calling thread sees it.
+/// The connections as the calling thread sees them.
 class PhaseConnections {
  public:
   __device__ __forceinline__ PhaseConnections(const LaunchArgs& args)
@@ -46,7 +46,7 @@ class PhaseConnections {
   __device__ __forceinline__ bool has_flag() const {
     return lane() % kLineThreads == kLineThreads - 1;
   }
-  /// Of the thread's line and part in a group's data.
+  /// The offset of the thread's line and part in a group's data.
   __device__ __forceinline__ uint32_t line_offset() const {
     return lane() / kLineThreads * ll128::kDataBytes;
   }
@@ -87,8 +87,8 @@ class PhaseConnections {
     return lines.slot + size_t{group * kGroupBytes};
   }
 
-  /// The warp's i-th peer of `peers`, whose reciprocal is given. Every warp begins with another, so
-  /// that those of a CTA address all peers at once.
+  /// The warp's i-th peer of `peers`, whose reciprocal is given. Every warp begins with another
+  /// peer, so that the warps of a CTA address all peers at once.
   __device__ __forceinline__ uint32_t peer_of_turn(uint32_t i, uint32_t peers,
                                                    uint32_t reciprocal) const {
     const uint32_t peer = i + warp() - (warp() * reciprocal >> 16) * peers;
@@ -102,7 +102,7 @@ class PhaseConnections {
   /// other when its threads ask for different ones. All threads of the CTA; ends with a barrier.
   __device__ __forceinline__ void start() const {
     const uint32_t p = warp() + lane() * warps();
-    // Of some kinds there may be fewer.
+    // Some kinds may have fewer.
     if (p < kPhaseEnds * params_.peers && params_.ports[p].control != nullptr) {
       const PortTask& task = params_.ports[p];
       ControlBlock* control = task.control + ptx::replica();
@@ -140,7 +140,7 @@ class PhaseConnections {
       bool goes_on = true;
       if (lacks) {
         const PortTask& task = params_.ports[port];
-        // [credit], as in start(). A copy to save others the look; whichever thread's copy stays is
+        // [credit], as in start(). The copy saves other threads the look; each thread's copy is
         // true.
         const uint64_t credit = ptx::load_relaxed_system(&task.control[ptx::replica()].remote);
         ptx::store_relaxed_shared(&ports_.credit[port], credit);
@@ -155,8 +155,8 @@ class PhaseConnections {
     return static_cast<int64_t>(step - credit) >= static_cast<int64_t>(header_.shape.depth);
   }
 
-  /// Gives back what a stage has read, where the sender can need it in this operation. All threads
-  /// of the CTA, also those that saw an abort.
+  /// Gives back the slots that a stage has read, if the sender can need them in this operation. All
+  /// threads of the CTA, also threads that saw an abort.
   __device__ __forceinline__ void give_credit(uint32_t stage) const {
     const uint32_t needed = work_.partition.rounds - header_.shape.depth;  // the first so many
     const uint32_t oldest = stage >= 2 ? stage - 2 : 0;                    // round that was read
@@ -169,14 +169,14 @@ class PhaseConnections {
     const bool is_store = p >= stores && p < stores + params_.stores && stage >= 2;
     const uint32_t round = is_operand ? stage - 1 : stage - 2;
     if (!live_ || !(is_operand || is_store) || round >= needed) return;
-    // [consume] all threads have used what they read before they came to the barrier. Relaxed: a
-    // store cannot pass a load whose value has been used.
+    // [consume] all threads have used the data that they read before they came to the barrier.
+    // Relaxed: a store cannot pass a load whose value has been used.
     ptx::store_relaxed_system(&params_.ports[p].remote_control[ptx::replica()].remote,
                               ports_.ports[p].base + round + 1);
   }
 
-  /// What the phases know of the thread is computed anew in each: kept over all of them, it would
-  /// take registers that each wants for itself.
+  /// Each phase computes the thread's indices anew: kept over all phases, they would take registers
+  /// that each phase needs for itself.
   __device__ __forceinline__ void begin_phase() {
     worker_ = ptx::opaque(worker_);
     warp_ = ptx::opaque(warp_);

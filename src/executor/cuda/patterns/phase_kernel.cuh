@@ -1,19 +1,19 @@
-// What one rank does in phases (lowering/phases.h) by LL128, by hand: blocks of the input go to
-// peers; a block is reduced with what peers send, and the result stored, or sent, or both; blocks
-// that peers send are stored. The interpreter runs the same programs; tests/device holds the two
-// against each other, docs/design/kernels.md says why it exists.
+// One rank's work in phases (lowering/phases.h) by LL128, by hand: blocks of the input go to peers;
+// a block is reduced with the peers' blocks, and the result stored, or sent, or both; blocks that
+// peers send are stored. The interpreter runs the same programs; tests/device compares the two,
+// docs/design/kernels.md says why this kernel exists.
 //
 //   stage      0        1        2        3         of three rounds (lowering::Pace::staggered());
 //   send     round 0  round 1  round 2              every warp goes through all stages by itself:
 //   reduce            round 0  round 1  round 2     the lines that it sends are on their way while
 //   store                      round 0  round 1 ..  it reduces those of the round before
 //
-// Unit of work: a *group*, the four lines that a warp moves by one access (ll128_step.cuh); group g
-// of every block is that of warp g % warps, in all phases: so what a warp does to it, in place too,
-// is in the order of the phases. Sending and storing a warp has groups of several peers in flight,
-// reducing those of all peers. Few instructions matter as much as many bytes in flight: what
-// differs between peers is looked up once a round, and groups that need care (buffers that are not
-// aligned to vec8s, or whose end is not) go their own, slower way.
+// Unit of work: a *group*, the four lines that a warp moves by one access (ll128_step.cuh). Group g
+// of every block belongs to warp g % warps, in all phases: so a warp handles a group in the order
+// of the phases, in place too. When it sends and stores, a warp has groups of several peers in
+// flight; when it reduces, groups of all peers. Few instructions matter as much as many bytes in
+// flight: values that differ between peers are looked up once a round, and groups that need care
+// (buffers that are not aligned to vec8s, or whose end is not) go their own, slower way.
 //
 // Launch shape: grid (replicas, 1), up to kMaxThreads threads, shared memory for PhasePorts.
 #pragma once
@@ -78,7 +78,7 @@ class PhaseKernel : private PhaseConnections {
     return at < share.bytes ? share.bytes - at : 0;
   }
 
-  /// The thread's part of a group; and what is loaded for it wherever the group begins and ends.
+  /// The thread's part of a group; and the loads for it wherever the group begins and ends.
   __device__ __forceinline__ Words load_input(const Share& share, uint32_t group) const {
     const std::byte* part = work_.input + share.at + size_t{group * kGroupData};
     const uint32_t at = group * kGroupData + offset();
@@ -154,7 +154,8 @@ class PhaseKernel : private PhaseConnections {
             }
           }
         };
-        // No branch within but those of warps: what a branch stands between waits for each other.
+        // Only branches of whole warps within: loads on both sides of any other branch wait for
+        // each other.
         if (sizeof(Element) < kVec8 && needs_care) {
           Around around[kRows][kPeersInFlight];
           each_row([&](uint32_t k, uint32_t i, const Share& share, uint32_t at) {
@@ -202,7 +203,7 @@ class PhaseKernel : private PhaseConnections {
     const bool needs_care = needs_pieces(share, groups);
 #pragma unroll 1
     for (uint32_t group = warp(); live_ && group < groups; group += warps()) {
-      // What is to be done when it takes long stands here, once, and not in the waits themselves.
+      // The code for long waits stands here, once, and not in the waits themselves.
       for (Wait wait(header_, work_); live_ && !try_reduce(number, share, group, needs_care);) {
         Awaited awaited{peer_of(PhaseEnd::Operand, 0)};
 #pragma unroll 1

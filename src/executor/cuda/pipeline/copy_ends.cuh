@@ -1,5 +1,5 @@
-// Where the data of a worker that copies (copy_worker.cuh) come from, and where they belong: a
-// source, and sinks, each in slots or in somebody's buffer; and what is said of both to the peers.
+// The ends of a worker that copies (copy_worker.cuh): a source, and sinks, each in slots or in
+// somebody's buffer; and the counters by which it tells the peers of both.
 #pragma once
 
 #include "executor/cuda/interpreter/service_warp.cuh"
@@ -9,8 +9,8 @@
 
 namespace niccolite::executor::cuda {
 
-/// Who copies: one thread, by bulk copies; the same with other warps, which shift what a stage
-/// holds (stage_shift.cuh); a warp, whose threads store.
+/// The threads that copy: one thread, by bulk copies; one thread with other warps, which shift the
+/// data of a stage (stage_shift.cuh); a warp, whose threads store.
 enum class CopyCrew : uint8_t { Thread, ThreadAndShifters, Warp };
 
 template <typename Operation, CopyCrew kCrew>
@@ -31,7 +31,7 @@ class CopyEnds {
         handover_(handover),
         ring_(cta.header.copy_stages, task.ring, /*operands=*/1) {}
 
-  /// Waits for the advertisement of what is received, if it may be got. False: aborted.
+  /// Waits for the advertisement of the received data, if it may be got. False: aborted.
   __device__ __forceinline__ bool find_source() {
     const Partition& partition = cta_.work->partition;
     const uint32_t element_bytes = Operation::element_bytes(cta_.header);
@@ -81,7 +81,7 @@ class CopyEnds {
     return cta_.ports[use.port];
   }
 
-  /// Of the round's chunk.
+  /// Returns the source of the round's chunk.
   __device__ __forceinline__ const std::byte* source_of(uint32_t round) const {
     if (source_ != nullptr || !receives()) return source_ + uint64_t{round} * chunk_bytes_;
     const PortState& port = port_of(receives_[0]);
@@ -130,9 +130,9 @@ class CopyEnds {
     destination_ = destinations_[0];
     return true;
   }
-  /// Of a copy that is to be shifted, whose first destinations are open: has the block begin where
-  /// these are aligned, and says how far its source then is from that. False: they are not aligned
-  /// alike.
+  /// For a copy that is to be shifted, whose first destinations are open: moves the block's begin
+  /// to where these are aligned, and returns the distance of its source from there. False: the
+  /// destinations are not aligned alike.
   __device__ __forceinline__ bool find_shift() {
     const uint32_t into = into_vec16(destination_);
     for (uint32_t d = 1; d < ndestinations_; ++d) {
@@ -158,7 +158,7 @@ class CopyEnds {
     }
     ++storing_;
   }
-  /// What is not a whole vec16: by the thread itself.
+  /// Stores the part that is less than a vec16, by the thread itself.
   __device__ __forceinline__ void store_rest(const std::byte* source, uint64_t at,
                                              uint32_t rest) const {
     move_bytes<Element>(source + at, destinations_, ndestinations_, static_cast<int64_t>(at), rest);
@@ -219,12 +219,12 @@ class CopyEnds {
       const PortState& port = port_of(sends_[s]);
       const uint64_t step = step_of(port, sends_[s], storing_);
       if (!is_open(cta_, port, step)) {
-        // The peer may be waiting for what has been stored.
+        // The peer may be waiting for data that has been stored.
         publish_all();
         if (!wait_until_open(cta_, port, step)) return false;
       }
       destinations_[s] = chunk_at<Operation>(cta_, port, sends_[s], storing_) + head_;
-      // Of all rounds alike.
+      // Equal in all rounds.
       is_loose_ |= !is_aligned(destinations_[s]);
     }
     if (target_ != nullptr) {
@@ -245,7 +245,7 @@ class CopyEnds {
   __device__ __forceinline__ bool may_pass_head() const {
     return !is_aligned(source_) && (!receives() || is_got()) && all_stay();
   }
-  /// Not where others read round by round what is stored.
+  /// Not where others read the stored data round by round.
   __device__ __forceinline__ bool all_stay() const {
     for (uint32_t s = 0; s < instruction_.send_count; ++s) {
       if (port_of(sends_[s]).stays == 0) return false;

@@ -1,5 +1,6 @@
-// What threads store of a copy (copy_worker.cuh): stages that bulk copies cannot store, because the
-// architecture has none or addresses are not aligned alike, and ends that are less than a vec16.
+// The parts of a copy (copy_worker.cuh) that threads store: stages that bulk copies cannot store,
+// because the architecture has none or addresses are not aligned alike, and ends that are less than
+// a vec16.
 #pragma once
 
 #include "executor/cuda/pipeline/stage_ring.cuh"
@@ -55,8 +56,8 @@ __device__ __forceinline__ void store_vec16s(std::byte* target, const std::byte*
       [&](uint32_t at, const Vec16& vec16) { ptx::store_vec16(target + at, vec16); });
 }
 
-/// By a warp, anywhere: vec8s, from where they are aligned in the target, most of them in rows
-/// that begin at a line; what is left at both ends by a thread each.
+/// Stores by a warp, anywhere: vec8s, from where they are aligned in the target, most of them in
+/// rows that begin at a line; the bytes left at both ends by a thread each.
 template <typename Element>
 __device__ __forceinline__ void store_vec8s(std::byte* target, const std::byte* shared,
                                             uint32_t bytes) {

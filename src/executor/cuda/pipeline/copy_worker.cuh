@@ -3,21 +3,21 @@
 //   user's buffer, received slot, peer's buffer --> stage --> slots of peers, user's buffer,
 //                                                             peers' buffers
 //
-// What SMs move over links is limited by what they have under way. A worker of few warps that
-// copies by loads and stores has a few kilobytes; the stages have a hundred, so that 16 CTAs move
-// what took 64. Rounds follow each other without a gap: tiles of the next ones
-// are loaded while those of the last are on the way, and a slot is published once its stores are
-// complete, a few tiles later. Where all goes direct and in no order, the CTAs share the tiles
+// The bytes that SMs have under way limit how much they move over links. A worker of few warps that
+// copies by loads and stores has a few kilobytes under way; the stages have a hundred, so that 16
+// CTAs move as much as 64 did. Rounds follow each other without a gap: tiles of the next rounds are
+// loaded while tiles of the last are on the way, and a slot is published once its stores are
+// complete, a few tiles later. Where all data goes direct and in no order, the CTAs share the tiles
 // (tiles.cuh). Reading ahead is allowed: workers wait for each other through connections alone, so
 // that nothing but the arrival of a slot makes a source valid.
 //
-// One thread drives bulk copies, one instruction after the other, so that what it does for a tile
-// bounds what the worker moves: a tile costs two waits, its copies and a few additions. All else is
-// done once for a round. Bulk copies move between addresses that are aligned to 16 bytes. Where a
-// buffer is not, this rank's or one that a peer advertises, the thread finds out before it has
-// stored anything, and begins anew with other warps that shift what has come to a stage
-// (stage_shift.cuh); vec16s around a tile are loaded for that. Where there are none, or not all
-// destinations are aligned alike, others take over: threads without stages (kernel.cuh:
+// One thread drives bulk copies, one instruction after the other, so that its work for a tile
+// bounds the speed of the worker: a tile costs two waits, its copies and a few additions. All else
+// is done once for a round. Bulk copies move between addresses that are aligned to 16 bytes. Where
+// a buffer is not, this rank's or one that a peer advertises, the thread finds out before it has
+// stored anything, and begins anew with other warps that shift the data of a stage
+// (stage_shift.cuh); it then loads the vec16s around a tile. Where there are no other warps, or not
+// all destinations are aligned alike, others take over: threads without stages (kernel.cuh:
 // run_copy()), or a warp, which stores a tile from where it begins in its vec16s.
 //
 // For workers of one instruction with one operand that is not scaled (lowering/workers.h). Simple's
@@ -53,15 +53,15 @@ class CopyWorker : private CopyEnds<Operation, kCrew> {
  public:
   using typename Ends::Ring;
 
-  /// By the crew. `pointers`: the worker's, shared (WorkerTask::pointers). `handover`: null, or
-  /// where the thread tells other warps what they are wanted for, as soon as it knows.
+  /// By the crew. `pointers`: the worker's, shared (WorkerTask::pointers). `handover`: null, or the
+  /// place where the thread gives other warps their task, as soon as it knows.
   __device__ __forceinline__ CopyWorker(const Cta& cta, const WorkerTask& task,
                                         std::byte** pointers, Handover* handover = nullptr)
       : Ends(cta, task, pointers, handover),
         task_(task),
         line_mask_(ring_.bytes() >= 2 * kLine ? kLine - kVec16 : 0),
-        // Where whole vec16s are loaded around what is moved, it is counted in whole lines all the
-        // same.
+        // Where whole vec16s are loaded around the moved bytes, the size is still counted in whole
+        // lines.
         stage_bytes_(ring_.bytes() - (kCrew == CopyCrew::Thread ? 0
                                       : line_mask_ != 0         ? kLine
                                                                 : kVec16)) {}
@@ -84,7 +84,7 @@ class CopyWorker : private CopyEnds<Operation, kCrew> {
       }
     }
     load_.enter(0, this->whole_bytes(0));
-    // Reductions send what they reduce, or to be reduced: nothing that they could share. (And their
+    // Reductions send results, or data to be reduced: nothing that they could share. (And their
     // kernels have no registers to spare.)
     if constexpr (Operation::kReduces) {
       run_pipeline(ring_, Flow<Rounds>{*this});
@@ -119,12 +119,12 @@ class CopyWorker : private CopyEnds<Operation, kCrew> {
     ring_.end(warps);
     return true;
   }
-  /// What run_shifted() hands over: the shift, and this.
+  /// run_shifted() hands over the shift, and this.
   static constexpr uint64_t kShifts = uint64_t{1} << 32;
 
  private:
   static constexpr uint32_t kToBeRunByOthers = 1;
-  /// Dynamic tiles are as long as what is loaded before it is known whether there are any.
+  /// Dynamic tiles are as long as the loads before it is known whether there are any.
   static constexpr uint32_t kStagesOfTile = 4;
 
   /// Behind the pipeline, be it done or aborted.
@@ -135,7 +135,7 @@ class CopyWorker : private CopyEnds<Operation, kCrew> {
     if (published_ != rounds_ && ring_.leads()) leave_advertisements(cta_);
   }
 
-  /// What is loaded next, of tiles that are fixed. A round has at least one stage, which may be
+  /// The next part to load, of tiles that are fixed. A round has at least one stage, which may be
   /// empty.
   struct Cursor {
     uint32_t round;
@@ -232,7 +232,7 @@ class CopyWorker : private CopyEnds<Operation, kCrew> {
     left_.at -= own_start_;
     return has_tile;
   }
-  /// Stores what was loaded first. False: aborted, or to be run by the warp.
+  /// Stores the first loaded tile. False: aborted, or to be run by the warp.
   template <Tiles kTiles>
   __device__ __forceinline__ bool drain_first() {
     const typename Ring::Tile tile = ring_.await();
@@ -250,7 +250,7 @@ class CopyWorker : private CopyEnds<Operation, kCrew> {
   // ---- dynamic tiles
 
   __device__ __forceinline__ void run_dynamic_or_rounds() {
-    // What is got comes over a link, whatever becomes of it.
+    // Got data comes over a link, wherever it goes.
     const uint32_t into_line = this->receives() ? bytes_into_line(source_) : 0;
     if (may_be_dynamic()) {
       // The own first tile is the beginning of the first round, too.
@@ -263,7 +263,7 @@ class CopyWorker : private CopyEnds<Operation, kCrew> {
     run_pipeline(ring_, Flow<Rounds>{*this});
   }
 
-  // Of one round: the first tile is that round's beginning, too.
+  // A tile lies in one round: the first tile is that round's beginning, too.
   __device__ __forceinline__ uint32_t vec16s_of_tile() const {
     const uint32_t most = kStagesOfTile * stage_bytes_;
     return (most < chunk_bytes_ ? most : chunk_bytes_) / kVec16;
@@ -285,7 +285,7 @@ class CopyWorker : private CopyEnds<Operation, kCrew> {
     return (this->port_of(sends_[0]).control - cta_.channel())->tile_counters;
   }
 
-  /// Nothing is waited for any more but loads and stores. The first tile is loaded, and the
+  /// From here on the worker waits for loads and stores only. The first tile is loaded, and the
   /// destinations are those of the first round.
   __device__ __forceinline__ void run_dynamic() {
     own_start_ = static_cast<uint32_t>(cta_.channel() * stride_vec16s());
@@ -296,7 +296,7 @@ class CopyWorker : private CopyEnds<Operation, kCrew> {
                        bytes_into_line(destination_ - this->from_own(own_start_)) / kVec16);
     tiles_ = &tiles;
     take_tile();
-    // But for what is loaded.
+    // Without the tile that is loaded.
     left_.at += tile;
     left_.vec16s = left_.vec16s > tile ? left_.vec16s - tile : 0;
     run_pipeline(ring_, Flow<Dynamic>{*this});

@@ -1,5 +1,5 @@
-// What the one thread that copies with bulk copies leaves to its worker's other warps
-// (copy_worker.cuh), which wait for it from the start: nothing, in most launches.
+// The task that the one thread that copies with bulk copies leaves to its worker's other warps
+// (copy_worker.cuh), which wait for it from the start. In most launches it leaves them nothing.
 #pragma once
 
 #include "executor/cuda/pipeline/stage_ring.cuh"

@@ -7,22 +7,22 @@
 //   peer's buffer   -'                     a ring             (reduce) '-> peer's buffer
 //     (direct get)                                                           (direct put)
 //
-// Which part of the data comes next says a *tile iterator*; that, and what becomes of a full stage,
-// is all that a worker adds:
+// A *tile iterator* says which part of the data comes next. A worker adds nothing but the iterator
+// and the use of a full stage:
 //
 //   worker                         tiles                                      drain
 //   copy_worker.cuh: Rounds        of its channel, round by round             stores
 //   copy_worker.cuh: Dynamic       of all channels, whoever is free           stores
-//   pull_server.cuh                those that the peer pulls               stores
+//   pull_server.cuh                tiles that the peer pulls                  stores
 //   reduce_worker.cuh: GotTiles    of all channels, any warp that is free     reduces
-//   pulled_tiles.cuh: PulledTiles  those that a warp beside it has pulled  reduces
+//   pulled_tiles.cuh: PulledTiles  tiles that another warp has pulled         reduces
 //
-// Who drives it (Crew): one thread, where bulk copies (TMA) both fill stages and store them; a
-// warp, where threads store or reduce what is in them. Stages are filled by bulk copies on
+// The crew drives it (Crew): one thread, where bulk copies (TMA) both fill stages and store them; a
+// warp, where threads store or reduce the data of stages. Stages are filled by bulk copies on
 // architectures from 9.0 on, elsewhere by cp.async, to which every thread of the warp adds its
 // part; so there all is driven by warps.
 //
-// Who waits for whom, and by which order:
+// Waits, and the orders that make them right:
 //
 //   the tile is there      [cached], [delivered] or [tile] acquire -> fence_bulk -> fill
 //   a stage is full        fill -> its barrier in shared memory -> drain
@@ -30,7 +30,7 @@
 //                          warp: all its threads have read it -> warp barrier -> fill
 //   a tile is stored       thread: await_bulk_stores -> fence_bulk -> [completed] release
 //                          warp: stores -> warp barrier -> [completed] release
-//   all else is announced  before anybody waits for a peer, who may be waiting for that
+//   all else is announced  before any wait for a peer, who may be waiting for it
 //
 // [completed] and its like go to the service warp (service_warp.cuh), which fences, and tells the
 // peer.
@@ -45,10 +45,10 @@
 
 namespace niccolite::executor::cuda {
 
-/// What became of the next tile.
+/// The result of the search for the next tile.
 enum class Next : uint8_t {
   Found,  // it is known by now which it is, or a part of it is on its way to a stage
-  Later,  // it cannot be had yet
+  Later,  // not yet
   End,    // there is none
 };
 

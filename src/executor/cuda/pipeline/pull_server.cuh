@@ -1,5 +1,5 @@
-// What a worker that exposes its input does while the peer reduces: it sends the tiles that the
-// peer pulls (protocol/pull.h), through stages (pipeline.cuh). If the peer reads what is exposed,
+// The work of a worker that exposes its input while the peer reduces: it sends the tiles that the
+// peer pulls (protocol/pull.h), through stages (pipeline.cuh). If the peer reads the exposed data,
 // or is done, there are none.
 //
 //   user's buffer --> stage --> place of the pull in the peer's slots
@@ -17,7 +17,7 @@
 
 namespace niccolite::executor::cuda {
 
-/// Can the worker serve pulls for what it exposes? Known from the start.
+/// Can the worker serve pulls for the data that it exposes? Known from the start.
 __device__ __forceinline__ bool serves_pulls(const Cta& cta, const WorkerTask& task) {
   return task.has(kServesPulls) && can_serve_pulls(cta.header, *cta.work);
 }
@@ -57,7 +57,7 @@ class PullServer {
     return Next::Found;
   }
   __device__ __forceinline__ bool wait_for_next() {
-    // Who has done with the block pulls nothing more.
+    // A peer that has finished with the block pulls nothing more.
     const uint64_t credit = port_.end - 1 + cta_.header.shape.depth;  // for all steps
     is_over_ = ring_.agree([&] { return is_open(cta_, port_, credit); });
     return is_over_ ||
@@ -88,8 +88,8 @@ class PullServer {
     const uint32_t place = taken_ & (cta_.header.most_pulls - 1);
     if (ring_.leads()) {
       uint32_t& word = port_.control->pulls[place];
-      // [pull] pairs with that of the reduction. Relaxed: nothing is read on account of it, and
-      // stores cannot pass a load whose value has been used.
+      // [pull] pairs with [pull] of the reduction. Relaxed: no read depends on it, and stores
+      // cannot pass a load whose value has been used.
       pull = ptx::load_relaxed_system(&word);
       // Before the tile is announced, and so before the next pull comes here.
       if (pull != pull::kNone) ptx::store_relaxed_system(&word, pull::kNone);
@@ -124,7 +124,7 @@ class PullServer {
   uint32_t to_ = 0;                  // where it belongs, from the start of the slots
   uint32_t left_ = 0;                // of the tile
   uint32_t taken_ = 0;               // pulls
-  uint32_t stored_ = 0;              // tiles, of which the stores are under way
+  uint32_t stored_ = 0;              // tiles whose stores are under way
   bool is_over_ = false;
 };
 

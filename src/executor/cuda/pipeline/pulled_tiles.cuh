@@ -1,5 +1,5 @@
-// Tiles of a reduction that its peers send when they are asked to, instead of exposing them to be
-// read (protocol/pull.h). One warp of the worker pulls them, the others reduce what has come
+// Tiles of a reduction that its peers send on request, instead of exposing them to be read
+// (protocol/pull.h). One warp of the worker pulls them, the others reduce the tiles that have come
 // to the slots:
 //
 //   pulls      t = 0: u      | t = 1: u'     | ...   to all peers; the numbers of the tiles are
@@ -92,12 +92,12 @@ class PulledTiles {
     return cta_.header.pull_bytes / kVec16;
   }
   __device__ __forceinline__ uint32_t most() const { return cta_.header.most_pulls; }
-  /// Of the pull with this number.
+  /// Returns the place of the pull with this number.
   __device__ __forceinline__ uint32_t place_of(uint32_t pull) const { return pull & (most() - 1); }
   /// By all threads, after ptx::kSharedLooksPerSpin looks at shared memory.
   __device__ __forceinline__ bool keep_going(SimpleWait& wait) const {
     return !ptx::any_of_warp(!wait.keep_going([&] {
-      // Who is behind: the others may have delivered all that was pulled.
+      // Looks for the peer that is behind: the others may have delivered all pulls.
       uint32_t last = 0;
       for (uint32_t r = 1; r < ports_.receive_count; ++r) {
         if (ptx::load_relaxed_shared(&port(r).delivered) <
@@ -130,11 +130,11 @@ class PulledTiles {
       if (t >= most() && !await_read(t - most() + 1)) return false;
       if (thread() != 0) continue;
       for (uint32_t r = 0; r < ports_.receive_count; ++r) {
-        // [pull] pairs with that of the exposing sender. Relaxed: the loads from its place are
+        // [pull] pairs with [pull] of the exposing sender. Relaxed: the loads from its place are
         // over, since their warps have waited for them before [read].
         ptx::store_relaxed_system(&port(r).remote_control->pulls[place_of(t)], pull::of(tile));
       }
-      // [tile] pairs with that of the warps that reduce.
+      // [tile] pairs with [tile] of the warps that reduce.
       ptx::store_release_shared(&state(cta_.header).tile[place_of(t)],
                                 uint64_t{t + 1} << 32 | tile);
     }
@@ -144,7 +144,7 @@ class PulledTiles {
   __device__ __forceinline__ bool await_read(uint32_t pulls) const {
     for (SimpleWait wait(cta_.header, *cta_.work);;) {
       for (uint32_t look = 0; look < ptx::kSharedLooksPerSpin; ++look) {
-        // [read] pairs with that of the warps that reduce.
+        // [read] pairs with [read] of the warps that reduce.
         const bool is_read = thread() >= reducing_warps() ||
                              ptx::load_acquire_shared(&state(cta_.header).read[thread()]) >= pulls;
         if (ptx::any_of_warp(!is_read)) continue;
@@ -167,7 +167,7 @@ class PulledTiles {
     }
   };
 
-  /// Of one of the warps that reduce.
+  /// The pipeline of one of the warps that reduce.
   struct Flow {
     const PulledTiles& tiles;
     Reduction& reduction;
@@ -216,9 +216,9 @@ class PulledTiles {
     return run_pipeline(reduction.ring(), flow);
   }
 
-  /// What comes before `next` is no longer needed where it was.
+  /// Tells that the parts before `next` are no longer needed in their slots.
   __device__ __forceinline__ void tell_read(const Position& next) const {
-    // [read] pairs with that of the warp that makes pulls.
+    // [read] pairs with [read] of the warp that makes pulls.
     if (thread() == 0) {
       ptx::store_release_shared(&state(cta_.header).read[warp()], uint64_t{next.pull});
     }
@@ -226,7 +226,7 @@ class PulledTiles {
 
   /// By all threads: is the tile there?
   __device__ __forceinline__ Next find(uint32_t pull) const {
-    // [tile] pairs with that of the warp that makes pulls.
+    // [tile] pairs with [tile] of the warp that makes pulls.
     const uint64_t word = ptx::load_acquire_shared(&state(cta_.header).tile[place_of(pull)]);
     bool is_there = word >> 32 == uint64_t{pull} + 1;
     if (is_there && thread() < ports_.receive_count) {

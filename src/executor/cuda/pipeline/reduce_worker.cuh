@@ -2,26 +2,26 @@
 // tiles (tiles.cuh) that the warps of all CTAs take: each of them is a pipeline
 // (stage_reduction.cuh).
 //
-// Parts of a channel that are fixed make the operation as slow as its slowest multiprocessor, and
-// rounds make all warps of a worker wait for the last of them. What is exposed is there from the
-// start, and results that are put and final need no order: between the advertisements and the end
-// nothing has to be waited for but loads.
+// With fixed parts for each channel, the operation would be as slow as its slowest multiprocessor,
+// and with rounds, all warps of a worker would wait for the slowest warp. Exposed data is there
+// from the start, and results that are put and final need no order: between the advertisements and
+// the end, warps wait for loads only.
 //
 //   block   | t0 | t1 | t2 | t3 | t4 | t5 | t6 | t7 | ...     the first tiles by number of the warp
 //   warps     00   10   01   11   free ones take the others   (warp, CTA), here two of two
 //
-// Or the peers are asked to send what is reduced (pulled_tiles.cuh), if this launch is for that and
-// all of them can.
+// Or the reduction asks the peers to send their operands (pulled_tiles.cuh), if this launch is for
+// it and all peers can.
 //
-// Tiles are counted from the first multiple of 16 bytes in what is sent first, or else in the own
-// output; what lies before it is reduced by one thread, as what is left at the end. Operands, and
+// Tiles are counted from the first multiple of 16 bytes in the first sent block, or else in the own
+// output. One thread reduces the bytes before it, and the bytes left at the end. Operands, and
 // other destinations, may lie anywhere.
 //
 // A part is read, reduced and stored by one warp, and stored after it has been read, so that the
 // result may take the place of an operand (in place), here or at a peer.
 //
-// Order, besides that of simple_step.cuh and of the pipeline: [cached] -> worker barrier -> fence
-// -> loads.
+// Order, besides the orders of simple_step.cuh and of the pipeline: [cached] -> worker barrier ->
+// fence -> loads.
 #pragma once
 
 #include "executor/cuda/pipeline/pulled_tiles.cuh"
@@ -66,7 +66,7 @@ class ReduceWorker {
     }
     const uint64_t bytes = block_bytes() - head;
     const auto block = static_cast<uint32_t>(bytes / kVec16);
-    // (Tiles that are pulled are those of the exposing sender's block.)
+    // (Pulled tiles are tiles of the exposing sender's block.)
     const bool pulls =
         head == 0 && PulledTiles<Operation>::is_possible(cta_, worker_, ports_, block);
     const typename Reduction::Blocks blocks{cta_, instruction_, addresses(), plan.target, pulls};
@@ -101,7 +101,7 @@ class ReduceWorker {
   __device__ __forceinline__ bool has_source() const {
     return instruction_.source != OperandBuffer::None;
   }
-  /// Where the blocks begin: of the operands in reduction order, then of what is sent.
+  /// The begins of the blocks: of the operands in reduction order, then of the sent blocks.
   __device__ __forceinline__ std::byte** addresses() const { return pointers_ + kPlanPointers; }
   __device__ __forceinline__ uint64_t block_bytes() const {
     return cta_.work->partition.count_from(instruction_.chunk_block, 0) *
@@ -152,7 +152,7 @@ class ReduceWorker {
     return (cta_.ports[ports_.receives[0].port].control - cta_.channel())->tile_counters;
   }
 
-  /// Of one warp. All lengths in vec16s.
+  /// The tiles of one warp. All lengths in vec16s.
   struct GotTiles {
     Reduction& reduction;
     std::byte* const* addresses;

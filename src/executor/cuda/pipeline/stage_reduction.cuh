@@ -1,16 +1,16 @@
-// What a warp of a reduction does with its ring of stages (pipeline.cuh): a stage has a part of
-// each operand; all threads reduce it when it is full, and store the result:
+// A warp of a reduction with its ring of stages (pipeline.cuh): a stage has a part of each operand;
+// all threads reduce it when it is full, and store the result:
 //
 //   own input ----.                                        .-> own output
 //   peers' data ---+--> | stage | stage | stage |-- reduce +-> peers' outputs
 //
 // Loads that lie across lines of 128 bytes take twice as many packets: where an operand does not
 // begin at a line, parts begin at the line before, and are read from where they begin in it, by
-// words if need be. (A line that holds one byte of a buffer can be read.) What is stored is aligned
-// to vec16s at the first destination (reduce_worker.cuh), and at most others.
+// words if need be. (A line that holds one byte of a buffer can be read.) Stores are aligned to
+// vec16s at the first destination (reduce_worker.cuh), and at most others.
 //
-// What threads load themselves takes registers while it is on its way, and 24 CTAs of them do not
-// fill a link that 10 with rings do.
+// Loads by the threads themselves would take registers while they are on their way, and 24 CTAs of
+// such threads do not fill a link that 10 with rings do.
 #pragma once
 
 #include "executor/cuda/interpreter/simple_step.cuh"
@@ -23,12 +23,13 @@ class StageReduction {
  public:
   using Ring = StageRing</*kStages=*/0, /*kByWarp=*/true>;
 
-  /// What is reduced. Kept in shared memory as far as it can be: registers are for the arithmetic.
+  /// The blocks to reduce. Kept in shared memory as far as possible: registers are for the
+  /// arithmetic.
   struct Blocks {
     const Cta& cta;
     const CompactInstruction& instruction;
-    std::byte* const* addresses;  // where the blocks begin: of the operands in reduction order,
-                                  // then of what is sent
+    std::byte* const* addresses;  // the begins of the blocks: of the operands in reduction order,
+                                  // then of the sent blocks
     std::byte* target;            // or null
     bool pulled;                  // the operands of peers come in slots, which begin at a line
 
@@ -87,8 +88,8 @@ class StageReduction {
     const typename Ring::Tile tile = ring_.await();
     loaded();
     uint32_t p = ptx::thread() % kWarp;
-    // Out of the way: with the rarer code among that of aligned operands, small reductions are 1 us
-    // slower.
+    // Kept apart: with the rarer code among the code for aligned operands, small reductions are 1
+    // us slower.
     if (takes_words_) [[unlikely]] {
       p = reduce_while<Word, kWordUnroll, true>(tile, p);
       reduce_while<Word, 1, true>(tile, p);

@@ -8,15 +8,15 @@
 
 namespace niccolite::executor::cuda {
 
-/// Who drives a ring: one thread, or a warp, whose threads go the same way; its first one does what
-/// is to be done once, and decides.
+/// The crew that drives a ring: one thread, or a warp, whose threads go the same way. The warp's
+/// first thread does the work that is due once, and decides.
 template <bool kByWarp>
 struct Crew {
   __device__ __forceinline__ static bool leads() { return !kByWarp || ptx::thread() % kWarp == 0; }
   __device__ __forceinline__ static void barrier() {
     if constexpr (kByWarp) ptx::barrier_warp();
   }
-  /// What decide() says, in all threads, behind a barrier.
+  /// Returns the result of decide() in all threads, behind a barrier.
   template <typename Function>
   __device__ __forceinline__ static bool agree(Function&& decide) {
     if constexpr (!kByWarp) {
@@ -30,7 +30,7 @@ struct Crew {
   }
 };
 
-/// By all threads of a warp, of which one looks: the looks of all would take the time of the thread
+/// By all threads of a warp; one of them looks: the looks of all would take the time of the thread
 /// that drives a copy.
 __device__ __forceinline__ void await_stage_together(uint64_t* barrier, uint32_t parity) {
   if (Crew<true>::leads()) ptx::await_stage(barrier, parity);
@@ -51,7 +51,7 @@ class StageRing : public Crew<kByWarp> {
     const std::byte* address;
     uint32_t bytes;
   };
-  /// What a stage holds.
+  /// The content of a stage.
   struct Tile {
     const std::byte* memory;  // of the first operand's part
     uint32_t at;              // as fill() was told
@@ -100,22 +100,22 @@ class StageRing : public Crew<kByWarp> {
   }
   __device__ __forceinline__ uint32_t pending() const { return pending_; }
   __device__ __forceinline__ bool is_empty() const { return pending_ == 0; }
-  /// A thread leaves some stages to what it has under way to the sinks.
+  /// A thread leaves some stages to the stores that it has under way to the sinks.
   __device__ __forceinline__ bool has_room() const {
     return pending_ < (kByWarp ? stages() : kStages - kBeingStored);
   }
 
-  /// Starts to fill the next stage, while there is room, with source(k), a Part of every operand k,
-  /// and notes what it is: `at`, `bytes` (a multiple of kVec16; what is loaded may be more), and
-  /// whether it is the last of something that is to be announced. (Bulk copies take their operands
-  /// from uniform registers: several threads of a warp would take turns.)
+  /// Starts to fill the next stage, while there is room, with source(k), a Part of every operand k.
+  /// Notes the place `at`, the `bytes` (a multiple of kVec16; the load may be longer), and whether
+  /// it is the last stage of a part that is announced. (Bulk copies take their operands from
+  /// uniform registers: several threads of a warp would take turns.)
   template <typename Function>
   __device__ __forceinline__ void fill(uint32_t at, uint32_t bytes, bool is_last,
                                        Function&& source) {
     const uint32_t s = place_of(first_ + pending_);
     Stage& next = stage(s);
     std::byte* memory = memory_of(s);
-    // At least kBeingStored tiles were stored after the one that had this stage.
+    // At least kBeingStored tiles were stored after the earlier tile of this stage.
     if constexpr (!kByWarp) ptx::await_bulk_reads<kBeingStored>();
     if (leads()) {
       next.at = at;
@@ -173,7 +173,7 @@ class StageRing : public Crew<kByWarp> {
       return true;
     }
   }
-  /// Waits for all stores: those of every last tile are complete.
+  /// Waits until all stores are complete, also the stores of every last tile.
   __device__ __forceinline__ void complete() {
     if constexpr (!kByWarp) ptx::await_bulk_stores<0>();
     ended_ = 0;
@@ -183,7 +183,7 @@ class StageRing : public Crew<kByWarp> {
     for (; pending_ != 0; pass_first()) ptx::await_stage(filled_barrier(first_), turn_);
   }
   /// With nothing pending, and all stores complete: there are no more stages for the warps that
-  /// shift, of which each waits for one of the next.
+  /// shift. Each of them waits for one of the next.
   __device__ __forceinline__ void end(uint32_t shifting_warps) {
     static_assert(kIsShifted);
     for (uint32_t i = 0; i < shifting_warps; ++i) {
@@ -206,7 +206,7 @@ class StageRing : public Crew<kByWarp> {
   __device__ __forceinline__ std::byte* memory_of(uint32_t s) const {
     return memory_ + s * operands_ * area_.stage_bytes;
   }
-  /// By all threads of a warp, once it has stored to the stage what it has to: bulk copies read it.
+  /// By all threads of a warp, after its last store to the stage: bulk copies read the stage.
   __device__ __forceinline__ void leave_shifted(uint32_t s) const {
     ptx::fence_bulk_of_shared();
     ptx::barrier_warp();
@@ -225,7 +225,7 @@ class StageRing : public Crew<kByWarp> {
   static_assert((kStages & (kStages - 1)) == 0, "remainders by it cost one instruction");
   static_assert(kLag < 32, "bits of ended_");
 
-  /// Of a stage that comes `behind` the ring's begin, less than two rounds.
+  /// Returns the place of a stage that comes `behind` the ring's begin, less than two rounds.
   __device__ __forceinline__ uint32_t place_of(uint32_t behind) const {
     if constexpr (kStages != 0) return behind % kStages;
     return behind < stages() ? behind : behind - stages();
@@ -235,7 +235,7 @@ class StageRing : public Crew<kByWarp> {
   __device__ __forceinline__ uint64_t* shifted_barrier(uint32_t s) const {
     return reinterpret_cast<uint64_t*>(memory_of(s) + bytes()) - 1;
   }
-  /// Whose phases are over when a stage may be drained.
+  /// Returns the barrier whose phase is over when a stage may be drained.
   __device__ __forceinline__ uint64_t* filled_barrier(uint32_t s) const {
     if constexpr (kIsShifted) return shifted_barrier(s);
     return &stage(s).barrier;

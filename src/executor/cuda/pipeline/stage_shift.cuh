@@ -35,7 +35,7 @@ __device__ __forceinline__ void shift_bytes(std::byte* memory, uint32_t bytes, u
       low[i] = ptx::load_shared<uint64_t>(source + at + i * kRow);
       high[i] = ptx::load_shared<uint64_t>(source + at + i * kRow + kVec8);
     }
-    // All have loaded what others of the warp store to.
+    // All threads have loaded the words to which others of the warp store.
     ptx::barrier_warp();
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
@@ -45,8 +45,8 @@ __device__ __forceinline__ void shift_bytes(std::byte* memory, uint32_t bytes, u
   }
 }
 
-/// How many of `warps` (1 or more) shift: of all stages an equal share each, always the same, so
-/// that who waits for a stage's next turn has ended the last one.
+/// Returns how many of `warps` (1 or more) shift: each has an equal share of all stages, always the
+/// same stages, so that a warp that waits for a stage's next turn has ended the last one.
 __device__ __forceinline__ uint32_t shifting_warps(uint32_t warps) {
   uint32_t most = kCopyStages;
   while (most > warps) most /= 2;

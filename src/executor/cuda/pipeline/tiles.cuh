@@ -1,16 +1,16 @@
-// Dynamic tiles: the CTAs of a launch share what one worker of their program moves, and whoever is
-// free takes the next tile.
+// Dynamic tiles: the CTAs of a launch share the data that one worker of their program moves, and a
+// CTA that is free takes the next tile.
 //
 // A channel's part of a block is fixed (partition.h), and so is the time that its CTA would need,
-// if the chip were fair. It is not: of 16 CTAs that store to a peer with all that they have, some
-// are done when others are half way, and then the link has nothing to do. What
-// is got is there from the start, and what is put and final needs no order: its receiver's kernel
-// ends when all of its channels have been told that all is stored, whoever stored what. So each
-// taker goes on until there are no tiles, and its CTA then announces all steps of its own channel.
+// if the chip were fair. It is not: of 16 CTAs that store to a peer as fast as they can, some are
+// done when others are half way, and then the link has nothing to do. Got data is there from the
+// start, and puts of final data need no order: the receiver's kernel ends when all of its channels
+// have been told that all is stored, by any CTA. So each taker goes on until there are
+// no tiles, and its CTA then announces all steps of its own channel.
 //
-// When: the lowered plan says so (lowering/workers.h); every peer's buffer is advertised, which is
-// the same for all channels of a block; every channel has data, and there is enough to share. All
-// CTAs come to the same decision.
+// The condition: the lowered plan says so (lowering/workers.h); every peer's buffer is advertised,
+// which is equal for all channels of a block; every channel has data, and there is enough to share.
+// All CTAs come to the same decision.
 #pragma once
 
 #include "executor/cuda/interpreter/cta.cuh"
@@ -97,7 +97,7 @@ class ChannelTiles {
     const uint32_t in_channel = number / channels_ * tile_;
     const uint32_t channel = number % channels_ * stride_;
     const uint32_t end_of_channel = channel + stride_ < block_ ? channel + stride_ : block_;
-    // Of the channel: 0, its end, or where a line ends.
+    // The begin of a tile of the channel: 0, the channel's end, or the end of a line.
     const auto place_of = [&](uint32_t vec16) {
       const uint32_t at = channel + vec16;
       const uint32_t line = at + (kLineVec16s - (into_line_ + at) % kLineVec16s) % kLineVec16s;

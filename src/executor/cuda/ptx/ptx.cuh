@@ -1,6 +1,6 @@
 // The instructions of the GPU that C++ has no name for: with ptx_stages.cuh, which it includes, the
-// only file with inline assembly. Each function is one instruction, named by what it means.
-// "System" is the scope of the PTX memory model: all GPUs and the host.
+// only file with inline assembly. Each function is one instruction, named by its meaning. "System"
+// is the scope of the PTX memory model: all GPUs and the host.
 //
 // An include guard instead of a pragma: tests/device replaces this file by an emulation for CPUs.
 #ifndef NICCOLITE_EXECUTOR_CUDA_PTX_CUH
@@ -19,8 +19,8 @@ __device__ __forceinline__ uint32_t thread() { return threadIdx.x; }
 __device__ __forceinline__ uint32_t threads() { return blockDim.x; }
 __device__ __forceinline__ uint32_t replica() { return blockIdx.x; }
 __device__ __forceinline__ uint32_t pattern_channel() { return blockIdx.y; }
-/// The CTA's number in the grid, and the thread's in the CTA, read anew: what is wanted at a
-/// kernel's begin and again at its end takes no register in between.
+/// The CTA's number in the grid, and the thread's in the CTA, read anew: a value that a kernel
+/// needs at its begin and again at its end takes no register in between.
 __device__ __forceinline__ uint32_t cta_anew() {
   uint32_t cta;
   asm volatile(
@@ -50,8 +50,8 @@ __device__ __forceinline__ std::byte* shared_memory() {
   return reinterpret_cast<std::byte*>(dynamic_shared_memory);
 }
 
-/// The value, of which the compiler knows nothing: what is computed from it is computed where it is
-/// used, not ahead of a loop, in registers that it would take all the time.
+/// Returns the value so that the compiler knows nothing of it: values derived from it are computed
+/// where they are used, not ahead of a loop, in registers that they would take all the time.
 __device__ __forceinline__ uint32_t opaque(uint32_t value) {
   asm volatile("" : "+r"(value));
   return value;
@@ -105,7 +105,7 @@ __device__ __forceinline__ void store_relaxed_system(uint32_t* address, uint32_t
 __device__ __forceinline__ void store_relaxed_system(uint64_t* address, uint64_t value) {
   asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(address), "l"(value) : "memory");
 }
-/// Stores `value`, and returns what was there. Acquires; releases nothing.
+/// Stores `value`, and returns the value before. Acquires; releases nothing.
 __device__ __forceinline__ uint64_t exchange_acquire_system(uint64_t* address, uint64_t value) {
   uint64_t before;
   asm volatile("atom.acquire.sys.global.exch.b64 %0, [%1], %2;"
@@ -114,7 +114,7 @@ __device__ __forceinline__ uint64_t exchange_acquire_system(uint64_t* address, u
                : "memory");
   return before;
 }
-/// Returns what was there. For threads of one GPU; orders nothing else.
+/// Returns the value before. For threads of one GPU; orders nothing else.
 __device__ __forceinline__ uint64_t fetch_add_relaxed(uint64_t* address, uint64_t value) {
   uint64_t before;
   asm volatile("atom.relaxed.gpu.global.add.u64 %0, [%1], %2;"
@@ -137,7 +137,7 @@ __device__ __forceinline__ void store_relaxed_shared(uint64_t* address, uint64_t
   asm volatile("st.relaxed.cta.shared.u64 [%0], %1;" ::"r"(shared_address(address)), "l"(value)
                : "memory");
 }
-/// What other threads of the CTA see of this thread's accesses before it, when they acquire it.
+/// Releases this thread's earlier accesses to threads of the CTA that acquire the value.
 __device__ __forceinline__ void store_release_shared(uint64_t* address, uint64_t value) {
   asm volatile("st.release.cta.shared.u64 [%0], %1;" ::"r"(shared_address(address)), "l"(value)
                : "memory");
@@ -188,9 +188,9 @@ __device__ __forceinline__ void store_words(std::byte* address, Words words) {
                : "memory");
 }
 
-// ---- LL128 lines: a thread's 16 bytes of a line, of which eight neighbours access their parts by
-// one instruction. What the PTX memory model does not promise, NVLink and the memory of a GPU keep:
-// the line is written and read whole.
+// ---- LL128 lines: a thread's 16 bytes of a line; eight neighbours access their parts by one
+// instruction. The PTX memory model does not promise that a line is written and read whole, but
+// NVLink and the memory of a GPU do:
 __device__ __forceinline__ Words load_line_part(const std::byte* address) {
   return load_words(address);
 }

@@ -1,11 +1,12 @@
-// The instructions of stages, a part of ptx.cuh: what is copied to shared memory while the thread
+// The instructions of stages, a part of ptx.cuh: data is copied to shared memory while the thread
 // goes on (pipeline.cuh). A stage's barrier in shared memory says when it is full.
 //
 // From 9.0 on, by bulk copies: 16 bytes and their multiples, between global and shared memory, by a
-// unit of their own. A load announces its bytes at the barrier; stores are waited for in the groups
-// in which one thread commits them. Before, by loads of 16 bytes each, which the threads that start
-// them announce. The host knows neither from the other: kernels ask has_bulk_copies(), and one that
-// comes to a bulk copy where there are none traps, rather than to go on without its data.
+// unit of their own. A load announces its bytes at the barrier; one thread commits stores in
+// groups, and waits for them by group. Before 9.0, by loads of 16 bytes each, which the threads
+// that start them announce. The host cannot tell the two apart: kernels ask has_bulk_copies(), and
+// a kernel that comes to a bulk copy where there are none traps, rather than to go on without its
+// data.
 #pragma once
 
 #include <cstddef>
@@ -72,7 +73,7 @@ __device__ __forceinline__ void arrive_after_async_loads(uint64_t* barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(barrier))
                : "memory");
 }
-/// Arrives at once. Releases what the thread has written to those who wait for the stage.
+/// Arrives at once. Releases the thread's earlier stores to threads that wait for the stage.
 __device__ __forceinline__ void arrive(uint64_t* barrier) {
   [[maybe_unused]] uint64_t state;
   asm volatile("mbarrier.arrive.shared::cta.b64 %0, [%1];"
@@ -93,7 +94,7 @@ __device__ __forceinline__ void fence_bulk_of_shared() {
   if constexpr (kHasBulkCopies) asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 /// Starts a load of `bytes` bytes, which may be none. The barrier's last phase is over. Releases
-/// what the thread has written to those who wait for the load.
+/// the thread's earlier stores to threads that wait for the load.
 __device__ __forceinline__ void bulk_load(std::byte* shared, const std::byte* source,
                                           uint32_t bytes, uint64_t* barrier) {
   require_bulk_copies();
@@ -132,7 +133,7 @@ __device__ __forceinline__ void await_bulk_reads() {
     asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kGroups) : "memory");
   }
 }
-/// Waits until all but the last kGroups groups have written what they store.
+/// Waits until the stores of all but the last kGroups groups are complete.
 template <uint32_t kGroups>
 __device__ __forceinline__ void await_bulk_stores() {
   require_bulk_copies();
