@@ -13,8 +13,8 @@ namespace niccolite::executor {
 class BufferNeeds {
  public:
   BufferNeeds() = default;
-  /// Of the launch's works, whatever buffers these have. The launch is consistent: as many works as
-  /// its program has, or it is a list.
+  /// The needs of the launch's works, for any buffers. The launch is consistent: it has as many
+  /// works as its program, or it is a list.
   explicit BufferNeeds(const Launch& launch);
 
   /// InternalError, naming the work and the buffer, when `buffers`, one for each work, lack one

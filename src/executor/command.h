@@ -1,4 +1,4 @@
-// Command: what a communicator tells its kernels, in ControlWords::abort. They look at it now and
+// Command: the communicator's order to its kernels, in ControlWords::abort. They look at it now and
 // then while they wait. Host and device include it.
 //
 //   GoOn --> End                   the program has ended the communicator
@@ -6,8 +6,7 @@
 //                                  buffers that kernels here are using (protocol/advertisement.h)
 //
 // A kernel that cannot finish ends by End alone. A failure of the communicator is no command: its
-// kernels go on waiting, so that what has not been done never looks done
-// (docs/design/failures.md).
+// kernels go on waiting, so that undone work never looks done (docs/design/failures.md).
 #pragma once
 
 #include <cstdint>

@@ -12,9 +12,10 @@
 //      input and of results with `finish`, copies included;
 //   3. store to the target block and/or to the slot of every send port;
 //   4. give credit for the received slots and publish the sent ones.
-// All operands and destinations of an instruction have the same number of elements in a round:
-// those of the chunk of block CompactInstruction::chunk_block. An empty chunk is still a step: its
-// slots are counted, though nothing is stored (LL then has no flag to wait for, and does not wait).
+// All operands and destinations of an instruction have the same number of elements in a round: the
+// elements of the chunk of block CompactInstruction::chunk_block. An empty chunk is still a step:
+// its slots are counted, though nothing is stored (LL then has no flag to wait for, and does not
+// wait).
 #pragma once
 
 #include <algorithm>
@@ -69,10 +70,10 @@ struct Turn {
 };
 
 /// The data of one operation, or of one message. A worker of the program belongs to one work:
-/// replica x of its channel moves what the partition gives channel x, over FIFO channel
+/// replica x of its channel moves the part that the partition gives channel x, over FIFO channel
 /// first_channel + x; replicas that the partition does not have do nothing. Where several pattern
-/// channels share a work (WorkShape::nchannels: one for each ring), they take turns: x is that of
-/// the pattern channel WorkShape::first_channel + x % nchannels alone.
+/// channels share a work (WorkShape::nchannels: one for each ring), they take turns: only pattern
+/// channel WorkShape::first_channel + x % nchannels has replica x.
 struct Work {
   Partition partition;
   uint32_t first_channel = 0;
@@ -104,8 +105,8 @@ struct Launch {
   uint64_t number = 0;                          // of this launch, for the recorder
   observe::KernelMarks marks{};                 // CUDA: where kernels tell the same; may be none
   int threads = 0;                              // CUDA: threads of a CTA; 0: the executor's choice
-  // CUDA, Simple: reductions pull what is exposed in tiles of so many bytes (protocol/pull.h),
-  // where they can; 0: they read it. A multiple of 512; equal on all ranks.
+  // CUDA, Simple: reductions pull exposed data in tiles of so many bytes (protocol/pull.h), where
+  // they can; 0: they read it. A multiple of 512; equal on all ranks.
   uint32_t pull_bytes = 0;
   uint32_t list_channels = 0;  // 0: it is no list
   uint32_t list_parts = 1;     // channels of each of its works; list_channels is a multiple
@@ -114,7 +115,7 @@ struct Launch {
   bool is_list() const { return list_channels > 0; }
 };
 
-/// Of a list without list_access.
+/// Returns the first channel of a work, in a list without list_access.
 inline uint32_t first_list_channel(const Launch& launch, size_t work) {
   return static_cast<uint32_t>(work * launch.list_parts % launch.list_channels);
 }
@@ -140,8 +141,8 @@ inline uint32_t ctas_of(const Launch& launch) {
 /// Errors: Internal.
 Status check_turn(const Launch& launch, const Work& work);
 
-/// The place of one launch among those of its virtual GPU that begin in an order: it begins when
-/// those before it have begun, or never will.
+/// The place of one launch among the launches of its virtual GPU that begin in an order: it begins
+/// when the launches before it have begun, or never will.
 struct StartOrder {
   std::shared_ptr<const void> place;  // let go when the launch has begun; null: in no order
   std::vector<std::weak_ptr<const void>> before;  // expired: it is not waited for

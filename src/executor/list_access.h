@@ -49,7 +49,8 @@ constexpr bool reduces(const ListAccess& access) {
 
 constexpr bool has_rank(uint32_t ranks, uint32_t rank) { return (ranks >> rank & 1) != 0; }
 
-/// Of a Whole operation. Small operations have one tile: they too are shared out among the ranks.
+/// The owner of a tile of a Whole operation. Small operations have one tile: they too are shared
+/// out among the ranks.
 constexpr uint32_t owner_of_tile(uint32_t work, uint32_t tile, uint32_t nranks) {
   return (work + tile) % nranks;
 }

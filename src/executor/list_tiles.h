@@ -1,5 +1,5 @@
 // The tiles of a list over buffers that all ranks reach (list_access.h), shared out over the
-// channels of its launch; the same on all ranks, whichever executor they have.
+// channels of its launch; equal on all ranks, whatever their executors.
 #pragma once
 
 #include <vector>
@@ -15,7 +15,7 @@ uint32_t count_list_tiles(const Launch& launch);
 /// many tiles, or one more. The launch has as many tiles as channels.
 std::vector<ListPosition> share_list_tiles(const Launch& launch);
 
-/// The works of which the channel between two of those positions does something.
+/// Returns the number of works that the channel between these two positions takes part in.
 uint32_t works_between(const ListPosition& first, const ListPosition& end);
 
 /// Can the list be carried out: are there works, one connection each way to each other rank, a tile

@@ -1,6 +1,6 @@
 // One-sided operations as executors run them: a put that ends with a signal, and a wait for
-// signals. What they are made of is in protocol/signal.h. Each is one kernel on a stream; nothing
-// orders it but the stream.
+// signals. protocol/signal.h has their counters. Each is one kernel on a stream; nothing orders it
+// but the stream.
 #pragma once
 
 #include <cstddef>

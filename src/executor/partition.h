@@ -31,7 +31,7 @@ struct Partition {
   uint32_t channels = 0;
   uint32_t rounds = 0;
 
-  /// Elements of the block from the start of its channel `channel` on, those of others included.
+  /// Elements of the block from the start of its channel `channel` on, including later channels.
   constexpr uint64_t count_from(uint32_t block, uint32_t channel) const {
     const uint64_t block_start = uint64_t{block} * block_stride;
     const uint64_t in_block = uint64_t{channel} * channel_stride;
@@ -71,7 +71,7 @@ constexpr uint64_t grain_of(uint64_t part, uint32_t element_bytes) {
   return (part * element_bytes >= kLeastLines * kLine ? kLine : kPack) / element_bytes;
 }
 
-/// What is cut how; sizes in bytes, counts in elements.
+/// The sizes by which data is cut; sizes in bytes, counts in elements.
 struct Cut {
   uint32_t max_channels = 1;
   uint64_t slot_data_bytes = 0;     // the most that a chunk may have

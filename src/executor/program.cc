@@ -83,7 +83,7 @@ class Compiler {
     return {};
   }
 
-  /// Of any buffer of any rank: roots have more than others.
+  /// Returns the most blocks of any buffer of any rank: roots have more than others.
   int most_blocks() const {
     int most = schedule_.scratch_blocks;
     for (const int rank : {rank_, schedule_.root}) {

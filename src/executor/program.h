@@ -3,9 +3,11 @@
 // read the same bytes.
 //
 //   workers[l]         instructions [first, first + count) of `instructions`, one list per
-//   (channel, worker) instructions[i]  receives `indices[receive, receive + receive_count)`, sends
-//   `indices[send, send + send_count)` indices[]        numbers of *ports*: this rank's ends of
-//   connections ports[p]         one end of one connection: direction, peer, tag, pattern channel
+//                      (channel, worker)
+//   instructions[i]    receives `indices[receive, receive + receive_count)`,
+//                      sends `indices[send, send + send_count)`
+//   indices[]          numbers of *ports*: this rank's ends of connections
+//   ports[p]           one end of one connection: direction, peer, tag, pattern channel
 //
 // Who may use it: executors, planner, transport. Thread safety: immutable once compiled.
 #pragma once
@@ -61,7 +63,7 @@ struct Port {
   lowering::Route route{};  // known at both ends (protocol/advertisement.h)
 };
 
-/// What one work of a program needs of its buffers.
+/// The needs that one work of a program has of its buffers.
 struct WorkShape {
   int nblocks = 0;        // into which the partition cuts, or which it finds side by side
   int input_blocks = 0;   // 0: no input buffer
@@ -107,7 +109,7 @@ inline constexpr int kMaxWorkers = 254;               // of one program that a G
 /// `schedule` may be the part of `rank` alone.
 Result<Program> compile(const schedule::Schedule& schedule, int rank,
                         const lowering::Routes& routes);
-/// The same of a whole schedule, or of messages, which are all of one kind.
+/// Compiles a whole schedule without routes, or messages, which are all of one kind.
 Result<Program> compile(const schedule::Schedule& schedule, int rank);
 
 /// Several programs of one rank as one: their works, workers, channels and ports one after the

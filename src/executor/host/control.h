@@ -7,7 +7,7 @@
 
 namespace niccolite::executor::host {
 
-/// What the communicator has told its operations.
+/// Returns the last command of the communicator to its operations.
 Command command_in(ControlWords& control);
 
 /// Tells the communicator of a wait. False: an earlier report has not been taken yet, and stands; a

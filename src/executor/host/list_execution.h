@@ -1,5 +1,5 @@
 // ListExecution: the channels and connections of one execution of a list over buffers that all
-// ranks reach. Functions as those of ProgramExecution. Thread safety: one thread at a time.
+// ranks reach. Its functions match ProgramExecution. Thread safety: one thread at a time.
 #pragma once
 
 #include <vector>

@@ -52,7 +52,7 @@ class ListPeer {
 
   /// May the slot of the round be written?
   bool has_credit(uint32_t round) const {
-    // [credit] of what was in the slot `depth` steps before.
+    // [credit] of the slot's use `depth` steps before.
     return is_before(send_.base + round, get(send_.own->remote) + shape_.depth);
   }
   /// Data bytes from `offset`, a multiple of 4, on.
@@ -64,7 +64,8 @@ class ListPeer {
     if (ll::cleans(send_.base + round, shape_.depth))
       ll_clean(slot(send_, round), bytes, shape_.slot_bytes, flag(send_, round, tag));
   }
-  /// Takes data bytes from `offset`, a multiple of 4, on; what is not there leaves them undefined.
+  /// Loads data bytes from `offset`, a multiple of 4, on; bytes that have not arrived are
+  /// undefined.
   Arrival load(uint32_t round, uint64_t offset, uint64_t bytes, uint16_t tag,
                std::byte* data) const {
     const uint32_t expected = flag(receive_, round, tag);
@@ -132,8 +133,8 @@ class ListPeer {
   static uint32_t flag(const End& end, uint32_t round, uint16_t tag) {
     return ll::flag_of(end.base + round, tag);
   }
-  // [credit] and [detached] acquire, [consume], [resume] and [advertisement] release, [take] and
-  // the withdrawal, of which one gets the word, acquire.
+  // [credit] and [detached] acquire, [consume], [resume] and [advertisement] release. [take] and
+  // the withdrawal acquire; one of them gets the word.
   static uint64_t get(uint64_t& word) {
     return std::atomic_ref(word).load(std::memory_order_acquire);
   }

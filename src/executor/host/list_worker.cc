@@ -11,7 +11,7 @@ namespace {
 
 using gpu::virtual_::Progress;
 
-// Of a tile, and of a chunk in a slot.
+// The size of a tile, and of a chunk in a slot.
 constexpr uint64_t kListStripBytes = kListTileBytes;
 static_assert(kListStripBytes % ll::kDataBytes == 0);
 
@@ -278,7 +278,7 @@ bool ListWorker::move_by_slots(Budget& budget) {
   return true;
 }
 
-// What this rank has for `to`: of a Scatter that rank's block.
+// Returns this rank's strip for `to`: in a Scatter, of the block of `to`.
 const std::byte* ListWorker::own_strip(uint32_t to, uint64_t offset, uint64_t bytes,
                                        std::byte* staging) const {
   const uint64_t block = source_block_of(access(), to) * uint64_t{block_bytes(work_)};

@@ -1,13 +1,12 @@
 // ListWorker: one channel of a list over buffers that all ranks reach (executor/list_access.h), as
-// a resumable state machine. What it does, and in which order, is what a CTA of a GPU does
-// (executor/cuda/patterns/direct_list.cuh), over the same words, so that either can be the other's
-// peer:
+// a resumable state machine. It works in the same order and over the same words as a CTA of a GPU
+// (executor/cuda/patterns/direct_list.cuh), so that either can be the other's peer:
 //
 //   Credit      until the slots of round 0 are free; then tells all peers where the own buffers
 //               are, and advertises them
 //   Addresses   of all peers, and their advertisements
-//   Tiles       from inputs, reduced, to outputs, but for works of which some rank does not see a
-//               buffer; then lets the peers go
+//   Tiles       from inputs, reduced, to outputs, except for works with a buffer that some rank
+//               does not see; then lets the peers go
 //   Slots       those works, one-shot, a slot of each peer a round
 //   Release     until the peers are done with the own buffers
 //
@@ -51,7 +50,7 @@ class ListWorker {
       1;  // of a buffer that nobody uses; 0: somebody does not see
   static constexpr size_t kMostSources = kMostRanksOfListAccess;
 
-  // The list. Works are those of the channel, by their numbers in the launch.
+  // The list. Works of the channel are named by their numbers in the launch.
   const Launch& launch() const { return plan_->launch(); }
   const ListAccess& access() const { return *launch().list_access; }
   const Work& work(uint32_t number) const { return launch().works[number]; }

@@ -23,8 +23,8 @@ class Plan {
   static Result<Plan> create(Launch launch);
   /// With these plans of the program's workers. Further errors: check_plan().
   static Result<Plan> create(Launch launch, std::vector<lowering::WorkerPlan> workers);
-  /// The same for other buffers, by work, and another Launch::number. InternalError when there is
-  /// one too few.
+  /// Returns this plan for other buffers, by work, and another Launch::number. InternalError when
+  /// there is one too few.
   Result<Plan> with_buffers(std::span<const Buffers> buffers, uint64_t number) const;
   /// Are there all buffers that the works need?
   Status check_buffers() const;
@@ -34,11 +34,11 @@ class Plan {
   const Reducer& reducer() const { return reducer_; }
   size_t element_bytes() const { return reducer_.element_bytes(); }
 
-  /// Of a list: share_list_tiles().
+  /// For a list: share_list_tiles().
   const std::vector<ListPosition>& list_starts() const { return tables_->list_starts; }
 
-  // Of all others.
-  /// The work whose data the program's worker `worker` moves.
+  // For all other launches:
+  /// Returns the work whose data the program's worker `worker` moves.
   const Work& work_of(size_t worker) const { return launch_.works[program().workers[worker].work]; }
   /// Does the worker run on this channel of its work's partition?
   bool runs_on(size_t worker, uint32_t channel) const;
@@ -53,7 +53,7 @@ class Plan {
   const lowering::WorkerPlan& worker(size_t worker) const { return tables_->workers[worker]; }
 
  private:
-  /// What depends on the program alone; shared by plans for different buffers.
+  /// Data that depends on the program alone; shared by plans for different buffers.
   struct Tables {
     std::vector<uint16_t> port_in_worker;
     std::vector<std::vector<uint16_t>> ports_of;  // by worker

@@ -1,18 +1,18 @@
 // PortState: one end of one connection on one channel while an operation runs: the counters of
-// executor/protocol/fifo.h, and copies of them. The rules of the FIFO live here; what is in the
-// slots does not.
+// executor/protocol/fifo.h, and copies of them. The rules of the FIFO live here; the contents of
+// the slots do not.
 //
 // Why it is right. A slot is written between [credit] and [publish], and read between [arrival] and
 // [consume].
-//   [publish] -> [arrival]   the sender's release of the tail, acquired by the receiver: what was
-//                            written before is read.
-//   [consume] -> [credit]    the receiver's release of the head, acquired by the sender: what was
-//                            read has been read before it is overwritten. [resume] is the late
-//                            [consume] of the operation before.
-// What is advertised (executor/protocol/advertisement.h) is ordered by the same: what is put
-// directly lies between [take] and [publish], reads of what is exposed between [take] and
-// [consume]. (LL and LL128 have no tail: words and lines bring their own flags. The head is the
-// same.) Each counter has one writer, and only grows. Thread safety: one thread at a time.
+//   [publish] -> [arrival]   the sender's release of the tail, acquired by the receiver: data is
+//                            written before it is read.
+//   [consume] -> [credit]    the receiver's release of the head, acquired by the sender: data has
+//                            been read before it is overwritten. [resume] is the late [consume] of
+//                            the operation before.
+// These orders hold also for advertised memory (executor/protocol/advertisement.h): direct puts lie
+// between [take] and [publish], reads of exposed data between [take] and [consume]. (LL and LL128
+// have no tail: words and lines bring their own flags. The head is the same.) Each counter has one
+// writer, and only grows. Thread safety: one thread at a time.
 #pragma once
 
 #include <atomic>
@@ -30,15 +30,14 @@
 
 namespace niccolite::executor::host {
 
-/// What a receiver finds when it looks for the data of its step. Foreign: data of that step, but of
-/// another call.
+/// The state of the receiver's step. Foreign: there are data of that step, but of another call.
 enum class Arrived : uint8_t { No, Yes, Foreign };
 struct Arrival {
   Arrived state;
-  uint16_t tag = 0;  // Foreign: that of the other call
+  uint16_t tag = 0;  // Foreign: tag of the other call
 };
 
-/// What an operation does about advertisements at one end of a connection.
+/// The part of an operation in advertisements at one end of a connection.
 enum class AdvertisementRole : uint8_t { None, Makes, Takes };
 
 class PortState {
@@ -93,13 +92,13 @@ class PortState {
     if (is_direct_get) credited_ = end_;
   }
   bool makes_advertisement() const { return role_ == AdvertisementRole::Makes; }
-  /// `address` is that of the worker's first chunk for the peer; 0: through slots. `serves`: of
-  /// what is exposed, whether this end sends what the peer pulls. Once.
+  /// `address`: of the worker's first chunk for the peer; 0: through slots. `serves`: whether this
+  /// end serves pulls of the data that it exposes. Once.
   void make_advertisement(uint64_t address, bool serves) {
     is_pending_ = false;
     serves_ = serves;
     has_agreed_ = address != 0 && advertisement::fits(address);
-    // [advertisement] what is exposed is there. Pairs with [take].
+    // [advertisement] the exposed data is there. Pairs with [take].
     std::atomic_ref(peer_->advertisement)
         .store(advertisement::of(has_agreed_ ? address : 0, tag_, serves),
                std::memory_order_release);
@@ -115,8 +114,8 @@ class PortState {
     return !is_before(remote_, end_);
   }
 
-  /// The operation goes no further; advertisement.h says what is owed to the user of a buffer.
-  /// First those of all ports who take, since those who make wait for the takers of other ranks.
+  /// The operation goes no further; advertisement.h describes the duties to the user of a buffer.
+  /// Ports that take leave first, since ports that advertise wait for the takers of other ranks.
   void leave_as_taker() {
     if (role_ != AdvertisementRole::Takes || !has_agreed_) return;
     // [detached] This end reads and stores no more.
@@ -227,15 +226,15 @@ class PortState {
     if (places_ != nullptr) take_back_place();
     ++step_;
     // The sender cannot need the credit of the last `depth` steps in this operation, unless it may
-    // expose; [resume] of the next will give it. What has been put took no slot.
+    // expose; [resume] of the next operation gives it. Puts take no slot.
     if (has_advertised() || is_before(credited_, step_)) return;
     // [consume] the slot has been read; the sender may overwrite it after its [credit].
     std::atomic_ref(peer_->remote).store(step_, std::memory_order_release);
     if (bell_ != nullptr) bell_->announce();
   }
 
-  /// An end that has taken memory: all that the worker had to do there is done, whichever chunks
-  /// that was; the other end hears of all steps at once.
+  /// At an end that has taken memory: all work of the worker there is done, on any chunks; the
+  /// other end hears of all steps at once.
   void done_at_taken(bool is_send) {
     step_ = end_;
     // [publish] or [consume]
@@ -259,7 +258,7 @@ class PortState {
   /// Sender: is nothing on its way from user memory any more?
   bool is_drained() {
     if (!is_before(remote_, in_user_memory_until_)) return true;
-    // [credit] the proxy will not read what it has freed.
+    // [credit] the proxy reads no slot that it has freed.
     remote_ = std::atomic_ref(own_->remote).load(std::memory_order_acquire);
     if (!is_before(remote_, in_user_memory_until_)) return true;
     if (!user_memory_->is_abandoned() || !user_memory_->let_go(channel_)) return false;
@@ -290,16 +289,16 @@ class PortState {
 
   // Pulls (pull.h): `most` is pull::most_of().
 
-  /// Of the advertisement that was made or taken.
+  /// Does the advertisement that was made or taken serve pulls?
   bool serves() const { return serves_; }
-  /// Receiver: asks for a tile, whose number among its pulls is given. The tile pulled `most`
+  /// Receiver: pulls a tile, whose number among its pulls is given. The tile pulled `most`
   /// pulls ago has been read.
   void pull(uint32_t number, uint32_t most, uint32_t tile) {
-    // [pull] the place in the slots is free. Pairs with that of take_pull().
+    // [pull] the place in the slots is free. Pairs with [pull] of take_pull().
     std::atomic_ref(peer_->pulls[number % most]).store(pull::of(tile), std::memory_order_release);
   }
   bool has_delivered(uint32_t number) const {
-    // [delivered] the tile is there to be read. Pairs with that of deliver().
+    // [delivered] the tile is there to be read. Pairs with [delivered] of deliver().
     return std::atomic_ref(own_->delivered).load(std::memory_order_acquire) > number;
   }
   std::byte* place_of(uint32_t number, uint32_t most, uint32_t tile_bytes) const {
@@ -335,22 +334,23 @@ class PortState {
     const size_t offset =
         relay::ll_note_offset(channels_, static_cast<uint32_t>(step_ & (depth_ - 1)));
     auto* const note = reinterpret_cast<uint64_t*>(reinterpret_cast<std::byte*>(peer_) + offset);
-    // relaxed: like the words, it says itself of which step it is. [announce] releases it, and the
-    // words, to a proxy that sleeps.
+    // relaxed: the note says by itself which step it is for, like the words. [announce] releases
+    // it, and the words, to a proxy that sleeps.
     std::atomic_ref(*note).store(ll::pack(static_cast<uint32_t>(bytes), ll::flag_of(step_, tag_)),
                                  std::memory_order_relaxed);
     ++step_;
     bell_->announce(bytes);
   }
   relay::Place& place_of(uint64_t step) const { return places_[step & (depth_ - 1)]; }
-  // Of the present step, which has arrived: the proxy looks at its place no more.
+  // Takes back the place of the present step, which has arrived: the proxy looks at its place no
+  // more.
   void take_back_place() {
     // relaxed, both: [consume] releases them.
     std::atomic_ref(place_of(step_).address).store(0, std::memory_order_relaxed);
     std::atomic_ref(place_of(step_).is_landed).store(0, std::memory_order_relaxed);
   }
   void take_advertisement() {
-    // [take] the memory is the peer's to give, and what it exposes is there. Pairs with
+    // [take] the peer's memory may be used, and the data that it exposes is there. Pairs with
     // [advertisement].
     const uint64_t word = std::atomic_ref(own_->advertisement)
                               .exchange(advertisement::kNone, std::memory_order_acquire);
@@ -382,7 +382,7 @@ class PortState {
   bool is_followed_ = false;  // Turn::is_followed
   uint64_t credited_ = 0;     // the last step whose credit is given in this operation
 
-  // Of connections to other machines.
+  // For connections to other machines:
   relay::Bell* bell_ = nullptr;
   uint64_t* notes_ = nullptr;  // of this channel; Simple
   uint32_t channels_ = 0;      // of the connection
@@ -392,7 +392,7 @@ class PortState {
   uint64_t in_user_memory_until_ = 0;  // no chunk of this step or later is on its way from there
   uint64_t placed_ = 0;                // places were made, or will not be, for the steps before it
 
-  // Of connections of direct puts or gets.
+  // For connections of direct puts or gets:
   AdvertisementRole role_ = AdvertisementRole::None;
   bool is_pending_ = false;  // not made, or not taken yet
   bool has_agreed_ = false;  // made or taken, with an address

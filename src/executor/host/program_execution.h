@@ -16,10 +16,10 @@ namespace niccolite::executor::host {
 
 class ProgramExecution {
  public:
-  /// Touches no connection. What is passed outlives it.
+  /// Touches no connection. The arguments outlive it.
   ProgramExecution(const Plan& plan, const Reducer& reducer);
 
-  /// Of those that are not done; whoever is done with one takes it out.
+  /// Returns the workers that are not done. The caller takes a worker out when it is done.
   std::vector<Worker>& workers() { return workers_; }
   const std::vector<Worker>& workers() const { return workers_; }
 

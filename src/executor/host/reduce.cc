@@ -114,7 +114,8 @@ void read_scale_of(Reduction& reduction) {
   if constexpr (is_floating(kType)) {
     reduction.input_scale = scale;
   } else {
-    reduction.input_factor = static_cast<int64_t>(scale);  // modulo 2^64, of which any type is part
+    reduction.input_factor = static_cast<int64_t>(scale);  // modulo 2^64; every type takes its low
+                                                           // bits
   }
 }
 

@@ -11,7 +11,7 @@ namespace niccolite::executor::host {
 
 class Residency {
  public:
-  /// Of a virtual GPU of this process; null: no limit.
+  /// Returns the residency of a virtual GPU of this process; null: no limit.
   static Residency* of(int device);
 
   explicit Residency(int64_t most) : free_(most), most_(most) {}

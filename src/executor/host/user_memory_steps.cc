@@ -106,8 +106,8 @@ UserMemorySteps::Source UserMemorySteps::find_source(size_t worker, size_t instr
     ++stores;
     is_kept &= is_own && i < instruction && target == sent;
   });
-  // Of a rank that reduces, and has as many blocks in the end as in the beginning, each result
-  // contains its input: all-reduces, and reduces at the root.
+  // If a rank reduces, and has as many blocks in the end as in the beginning, each result contains
+  // its input: so in all-reduces, and in reduces at the root.
   const WorkShape& shape = plan_.program().works[plan_.program().workers[worker].work];
   const bool is_replaced_by_result =
       is_only_reader && stores == 1 && reduces && shape.input_blocks == shape.output_blocks;

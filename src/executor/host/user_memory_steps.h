@@ -1,14 +1,15 @@
-// UserMemorySteps: which chunks of one execution need no slot at connections to other machines
-// (protocol/user_memory.h), as its instructions and its buffers say.
+// UserMemorySteps: the chunks of one execution that need no slot at connections to other machines
+// (protocol/user_memory.h), derived from its instructions and its buffers.
 //
 //   sends      from the block that the instruction stores to, else from the one that it copies, unless
 //              an instruction that follows in the round, or another worker of the channel, stores there.
 //              In an all-reduce in place the sum may be stored over an input that one instruction
 //              sends to one rank and no other reads: the sum has come from that rank's kernel, which
 //              has had all of the chunk, whether or not this rank knows of the acknowledgement
-//   receives   what is only stored, into its block. The place may be made before the worker comes to
-//              the instruction: once the instructions before it that use the block in the same round
-//              are done; of a block that other workers of the channel use, when the worker is there.
+//   receives   chunks that are only stored, into their block. The place may be made before the
+//              worker comes to the instruction: once the instructions before it that use the block
+//              in the same round are done. If other workers of the channel use the block, it is
+//              made when the worker is there.
 //
 // Chunks of different rounds, or channels, have no byte in common; blocks that overlap without
 // being equal are treated as if all their chunks had. docs/design/network.md says why that is
@@ -27,19 +28,19 @@ class UserMemorySteps {
  public:
   /// Does any chunk go without a slot, as far as ports and sizes say?
   static bool may_serve(const Launch& launch);
-  /// `reducer` is that of the execution.
+  /// `reducer` belongs to the execution.
   UserMemorySteps(const Plan& plan, const Reducer& reducer);
 
-  /// Of an instruction of the program: where its sends are read; None: in slots.
+  /// The place from which an instruction of the program reads its sends; None: slots.
   struct Source {
     OperandBuffer buffer = OperandBuffer::None;
     uint16_t block = 0;
   };
   Source source_of(size_t instruction) const { return instructions_[instruction].source; }
-  /// The same: what comes is only stored.
+  /// Are the received chunks of the instruction only stored?
   bool is_placed(size_t instruction) const { return instructions_[instruction].is_placed; }
-  /// Of one that is: its place may be made in rounds before its own; else when the worker has come
-  /// to `instruction` of its round.
+  /// For such an instruction: its place may be made in rounds before its own; else when the worker
+  /// has come to `instruction` of its round.
   static constexpr uint32_t kAnyTime = std::numeric_limits<uint32_t>::max();
   uint32_t placed_from(size_t instruction) const { return instructions_[instruction].placed_from; }
   /// The instructions that receive at a port, in their order.

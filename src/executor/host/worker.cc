@@ -80,8 +80,8 @@ uint64_t Worker::seen_by_peer(uint32_t index, const std::byte* memory,
   return advertisement::seen_by(shifts[peer], address);
 }
 
-// What is put here is stored as it is (lowering/routes.h). Who passes it on reads it where it was
-// put.
+// Returns the address for puts, which are stored as they are (lowering/routes.h). A worker that
+// passes data on reads it where it was put.
 uint64_t Worker::put_address(uint32_t index) const {
   const CompactInstruction& only = instruction();
   if (bytes_ == 0) return 0;
@@ -96,7 +96,7 @@ uint64_t Worker::get_address(uint32_t index) const {
 
 bool Worker::only_awaits() const {
   const CompactInstruction& present = instruction();
-  // Who has advertised to receive has one receive.
+  // A worker that has advertised to receive has one receive.
   if (present.receive_count > 0) return present.send_count == 0 && receive_port(0).has_advertised();
   if (present.send_count == 0 || present.target != OperandBuffer::None) return false;
   for (uint32_t i = 0; i < present.send_count; ++i)
@@ -182,7 +182,7 @@ bool Worker::may_begin() {
   return is_packed(plan_->launch().protocol) || all_arrived();
 }
 
-// Of the whole slot with Simple, of the present strip otherwise.
+// Looks at the whole slot with Simple, at the present strip otherwise.
 Arrival Worker::arrival(uint32_t receive) const {
   PortState& from = receive_port(receive);
   const Protocol protocol = plan_->launch().protocol;
@@ -337,7 +337,7 @@ void Worker::deliver(const std::byte* result) {
   }
 }
 
-// Has everything that the only instruction gets and puts been taken from those who advertised it?
+// Have the peers' advertisements been taken for everything that the only instruction gets and puts?
 bool Worker::has_all_taken() const {
   for (uint32_t i = 0; i < instruction().receive_count; ++i)
     if (!receive_port(i).has_taken()) return false;
@@ -364,7 +364,7 @@ void Worker::end_sharing() {
     send_port(i).done_at_taken(/*is_send=*/true);
 }
 
-// The chunk is moved: gives back what was received, publishes what was sent, goes on to the next
+// The chunk is moved: gives back the received slots, publishes the sent ones, goes on to the next
 // instruction.
 void Worker::finish() {
   if (pulls()) return take_pulled_tile();

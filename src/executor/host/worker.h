@@ -1,17 +1,17 @@
 // Worker: runs the instructions of one worker on one channel of its work, over all rounds, as a
-// resumable state machine: it goes on until it would have to wait or has used up what it is allowed
-// at once. Semantics: executor/launch.h.
+// resumable state machine: it goes on until it would have to wait or has used up its budget.
+// Semantics: executor/launch.h.
 //
 // A chunk is moved strip by strip, so that what one operand leaves in the cache is there for the
 // next destination. With Simple the first strip waits for all receives and credits. With LL and
 // LL128 the first strip waits for all credits, and every strip for its own flags of every receive.
 //
-// A tile is what a channel moves of a block in one round. Workers of a rank that run the same
-// instruction on different channels may share the tiles of all of them, as on GPUs: each begins
-// with the first tile of its channel, and takes whichever is next until there are none. Then it
-// tells its peers of all that it did, in whichever channels. A worker that reduces may pull what it
-// reduces instead of reading it (protocol/pull.h, worker_pulls.cc): its tiles are then tiles of
-// the whole block.
+// A tile is the part of a block that a channel moves in one round. Workers of a rank that run the
+// same instruction on different channels may share the tiles of all of them, as on GPUs: each
+// begins with the first tile of its channel, and takes the next free one until there are none. Then
+// it tells its peers of all its tiles, in all channels. A worker that reduces may pull its operands
+// instead of reading them (protocol/pull.h, worker_pulls.cc): its tiles are then tiles of the whole
+// block.
 //
 // At connections to other machines chunks may lie in the user's memory instead of slots
 // (user_memory_steps.h, worker_user_memory.cc).
@@ -32,11 +32,11 @@ namespace niccolite::executor::host {
 
 class Worker {
  public:
-  /// `number` is that of the program's worker, `channel` one of its work's partition. `ports` are
-  /// those of the worker on this channel, in the order of Plan::ports_of. `next_tile`: of all
-  /// tiles, tile t being that of channel t % channels in round t / channels, the next that a worker
-  /// may take; one for all channels, with the number of channels at first. All of them outlive the
-  /// worker.
+  /// `number` is the number of the program's worker, `channel` a channel of its work's partition.
+  /// `ports` are the ports of the worker on this channel, in the order of Plan::ports_of.
+  /// `next_tile` is the next tile that a worker may take, where tile t belongs to channel t %
+  /// channels in round t / channels; one for all channels, which starts at the number of channels.
+  /// All of them outlive the worker.
   Worker(const Plan& plan, const Reducer& reducer, size_t number, uint32_t channel,
          PortState* ports, uint64_t* next_tile);
 
@@ -49,14 +49,14 @@ class Worker {
   /// anything was moved.
   gpu::virtual_::Progress run(Budget& budget);
 
-  /// Is all done, but for what is on its way from user memory?
+  /// Is all done, except for chunks that are on their way from user memory?
   bool is_draining() const { return is_draining_; }
   /// After run() has returned WouldBlock: what the worker waits for, as a report.
   Report wait() const;
-  /// The same: does whoever ends the wait wake the GPU's workers?
+  /// After run() has returned WouldBlock: does the event that ends the wait wake the GPU's workers?
   bool is_woken() const { return (has_tile_ || is_draining_) && port(blocked_).is_woken(); }
-  /// The same, and whether the data of any receive are another call's. run() finds that only of
-  /// the one it waits for.
+  /// After run() has returned WouldBlock: looks whether the data of any receive are another call's.
+  /// run() finds that only for the receive that it waits for.
   void look_for_mismatch();
 
  private:
@@ -67,7 +67,7 @@ class Worker {
   std::byte* local(OperandBuffer place, uint32_t block) const {
     return chunk_at(place, block, tile_start_) + offset_;
   }
-  /// Of the chunk that starts so many elements behind the start of its block.
+  /// Returns the chunk that starts so many elements behind the start of its block.
   std::byte* chunk_at(OperandBuffer place, uint32_t block, uint64_t start) const;
   /// Where the present chunk goes, or comes from.
   std::byte* destination(const PortState& to) const { return to.chunk(distance_); }
@@ -151,7 +151,7 @@ class Worker {
   uint64_t strip_ = 0;         // bytes of the present strip
 
   const UserMemorySteps* user_memory_ = nullptr;  // null: not for this operation
-  bool is_draining_ = false;  // all is done, but for what is on its way from user memory
+  bool is_draining_ = false;  // all is done, except for chunks on their way from user memory
 
   uint32_t most_pulls_ = 0;          // 0: nothing is pulled
   uint32_t pulled_ = 0;              // tiles; also the number of the present one

@@ -8,8 +8,8 @@
 
 namespace niccolite::executor::host {
 
-// Both ends decide alike on all channels that have data: those of the worker's block share its
-// tiles.
+// Both ends decide alike on all channels that have data: these channels share the tiles of the
+// worker's block.
 bool Worker::may_pull() const {
   const Launch& launch = plan_->launch();
   const CompactInstruction& present = instruction();
@@ -76,7 +76,7 @@ bool Worker::may_serve_pulls() const {
          send_port(0).makes_advertisement();
 }
 
-// All that is asked for by now. True: something was.
+// Serves all pulls that have come by now. True: there was one.
 bool Worker::serve_pulls() {
   PortState& to = send_port(0);
   const Launch& launch = plan_->launch();

@@ -1,5 +1,5 @@
-// What a worker leaves to the proxies of connections to other machines (user_memory_steps.h):
-// chunks that go straight from and to the user's memory.
+// The part of a worker's moves that it leaves to the proxies of connections to other machines
+// (user_memory_steps.h): chunks that go straight from and to the user's memory.
 #include "executor/host/worker.h"
 
 namespace niccolite::executor::host {
@@ -13,7 +13,7 @@ uint64_t Worker::bytes_in_round(const CompactInstruction& of, uint32_t round) co
   return work_->partition.range(of.chunk_block, channel_, round).count * plan_->element_bytes();
 }
 
-// Of the present chunk; null: in the slot.
+// Returns the place of the present chunk in user memory; null: it is in the slot.
 const std::byte* Worker::sent_from(const PortState& to) const {
   if (user_memory_ == nullptr || !to.may_send_from_memory(bytes_)) return nullptr;
   const UserMemorySteps::Source source = user_memory_->source_of(first_ + next_);
@@ -21,7 +21,7 @@ const std::byte* Worker::sent_from(const PortState& to) const {
   return chunk_at(source.buffer, source.block, tile_start_);
 }
 
-// Only what is received alone, to be stored, may have.
+// Has the chunk landed in user memory? Only chunks that are received alone, to be stored, may.
 bool Worker::has_landed() const {
   return instruction().receive_count == 1 && receive_port(0).has_landed();
 }

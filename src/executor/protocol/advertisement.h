@@ -27,10 +27,10 @@
 // steps, also when the data go through slots.
 //
 // When an operation is aborted, its user may free the buffer as soon as the kernel of the end that
-// advertised it has ended. So that end takes back what has not been taken; else it waits until the
-// other is done, or says in `detached` that it reads and stores no more: because it is aborted too,
-// or because its communicator was asked to let go (executor/command.h), and then it waits for its
-// own end.
+// advertised it has ended. So this end withdraws an advertisement that nobody has taken. If it was
+// taken, this end waits until the other is done, or says in `detached` that it reads and stores no
+// more. The other end says so if it is aborted too, or if its communicator was told to let go
+// (executor/command.h); it then waits for its own end.
 //
 // The address is one of the process of whoever takes the advertisement. In the process that the
 // memory is of, that is its own. Others have mapped it elsewhere, if it is in a window
@@ -52,8 +52,8 @@ inline constexpr uint32_t kAlignment = 16;
 
 inline constexpr uint64_t kServes = uint64_t{1} << 63;
 
-/// Can an advertisement name the address? Those of processes on x86-64 have 47 bits; where they
-/// have 48, those of GPUs lie low. Others go through slots.
+/// Can an advertisement name the address? Addresses of processes on x86-64 have 47 bits; where they
+/// have 48, addresses of GPUs lie low. Others go through slots.
 constexpr bool fits(uint64_t address) { return address >> 47 == 0; }
 
 /// `address` 0: through slots. `serves`: of an exposing sender, whether it serves pulls.

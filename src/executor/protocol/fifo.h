@@ -16,11 +16,11 @@
 // s % depth.
 //
 // Credit is lazy: within one operation the receiver advances the head only for slots whose credit
-// the sender can need in that operation (all but the last `depth`); the rest is published when the
+// the sender can need in that operation (all but the last `depth`). The rest is published when the
 // connection is next used, before anything else: the end of an operation is thus never delayed by a
-// store that nobody waits for. What is put (advertisement.h) takes no slots; its credit comes with
-// the next operation, too. What is exposed has no tail. Of connections of direct gets, all credit
-// comes in the operation.
+// store that nobody waits for. Puts (advertisement.h) take no slots; their credit comes with the
+// next operation, too. Exposed data has no tail. For connections of direct gets, all credit comes
+// in the operation.
 #pragma once
 
 #include <array>
@@ -42,8 +42,8 @@ constexpr const char* name_of(Protocol protocol) {
   return protocol == Protocol::LL ? "LL" : protocol == Protocol::LL128 ? "LL128" : "Simple";
 }
 
-/// What an aborted Simple operation leaves in `step`: no credit reaches it, nor does any tail, of
-/// which a receiver sees the low 48 bits (call_tag.h). What was queued behind the operation moves
+/// The value of `step` after an aborted Simple operation: no credit reaches it, nor does any tail,
+/// whose low 48 bits a receiver sees (call_tag.h). Work that was queued behind the operation moves
 /// nothing, and neither makes nor takes an advertisement (advertisement.h).
 inline constexpr uint64_t kAbortedStep = uint64_t{1} << 62 | uint64_t{1} << 47;
 
@@ -58,9 +58,9 @@ struct alignas(128) ControlBlock {
   uint32_t delivered;           // of the tiles that this end has pulled (pull.h)
   alignas(64) uint64_t step;    // written by this end
   uint64_t tile_counters[2];  // of the first channel of an operation: numbers of dynamic tiles that
-                              // the CTAs of this end have drawn (cuda/pipeline/tiles.cuh): [0] of
-                              // what is sent or reduced over the connection; [1], of the program's
-                              // first port, of what is copied
+                              // the CTAs of this end have drawn (cuda/pipeline/tiles.cuh): [0] for
+                              // data that is sent or reduced over the connection; [1], at the
+                              // program's first port, for copies
 };
 static_assert(sizeof(ControlBlock) == 128 && offsetof(ControlBlock, step) == 64);
 
@@ -103,7 +103,7 @@ struct PortAddress {
   // Of a connection to another machine, whose other end is the proxy's (relay.h); LL and Simple:
   // of the proxy that has a channel: of channel c it is bells[c % kMostProxies]
   std::array<relay::Bell*, kMostProxies> bells{};
-  uint64_t* notes = nullptr;  // at the sender, Simple: [channel][depth], what is in each slot
+  uint64_t* notes = nullptr;  // at the sender, Simple: [channel][depth], the content of each slot
   relay::UserMemory* user_memory =
       nullptr;  // the proxy reaches it (user_memory.h); null: it does not
   // All of it lies in host memory: kernels of GPUs do no atomic operations there.

@@ -20,7 +20,7 @@ inline constexpr uint32_t kWordBytes = 8;
 constexpr uint32_t flag_of(uint64_t step, uint16_t tag) {
   return uint32_t{tag} << 16 | (static_cast<uint32_t>(step + 1) & 0xffffu);
 }
-/// Is it one of that step, of whichever call?
+/// Is it a flag of that step, of any call?
 constexpr bool is_of_step(uint32_t flag, uint64_t step) {
   return ((flag ^ flag_of(step, 0)) & 0xffffu) == 0;
 }

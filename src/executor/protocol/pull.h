@@ -12,10 +12,10 @@
 //   reduces it, takes the next, pulls[(t + n) % n] ...
 //   is done with the block: gives credit for all steps, as a receiver that reads (advertisement.h)
 //
-// `t` counts a channel's pulls of one operation, `n` are those that may be under way: the
-// pull for the place of an earlier one is made when that has been read, so that it is the
-// credit, too. Nothing of this outlives the operation: a sender leaves no pull behind, and the
-// receiver sets `delivered` back to 0 when all that it pulled is there. (Not if the operation is
+// `t` counts a channel's pulls of one operation, `n` is the number that may be under way. The pull
+// for the place of an earlier one is made when the earlier tile has been read, so that the pull is
+// the credit, too. Nothing of this outlives the operation: a sender leaves no pull behind, and the
+// receiver sets `delivered` back to 0 when all pulled tiles are there. (Not if the operation is
 // aborted; the connection is closed then, fifo.h.)
 //
 // Whether to pull or to read is the receiver's choice, of each operation, among senders that

@@ -3,12 +3,12 @@
 // that carries slots from one to the other (transport/net/proxy.h). An executor
 // does nothing else than at any other connection but two things:
 //
-//   note   the sender says what is in a slot: its bytes, of which the proxy carries no more, and
-//          the tag of the call (call_tag.h), since a proxy that finds several steps published sees
-//          the tag of the last. Simple: written before the tail, and read after it. LL has no
-//          tail; the note says of which step it is, and is written in any order with the words,
-//          each of which says so, too: it is itself such a word (ll.h), whose data are the chunk's
-//          bytes. There is one for an empty chunk.
+//   note   the sender describes the content of a slot: its bytes, so that the proxy carries no
+//          more, and the tag of the call (call_tag.h), since a proxy that finds several steps
+//          published sees the tag of the last. Simple: written before the tail, and read after it.
+//          LL has no tail; the note names its step, as the words do, and is written in any order
+//          with them: the note is itself such a word (ll.h), whose data are the chunk's bytes.
+//          There is one for an empty chunk.
 //   bell   whoever has moved a counter wakes the proxy, if it sleeps; or does its work itself: of
 //          virtual GPUs, which is then done before announce() returns
 //
@@ -43,7 +43,7 @@ constexpr size_t ll_note_offset(uint32_t channels, uint32_t slot) {
 constexpr uint64_t note_of(uint32_t bytes, uint16_t tag) { return uint64_t{tag} << 48 | bytes; }
 /// In a note: the chunk is not in the slot, but where the slot's place says (user_memory.h).
 inline constexpr uint64_t kInUserMemory = uint64_t{1} << 32;
-/// The same, and the kernel ends soon, when it has arrived.
+/// In a note: the chunk is in user memory, and the kernel ends soon, when it has arrived.
 inline constexpr uint64_t kIsAwaited = uint64_t{1} << 33;
 constexpr uint32_t bytes_in(uint64_t note) { return static_cast<uint32_t>(note); }
 constexpr uint16_t tag_in(uint64_t note) { return static_cast<uint16_t>(note >> 48); }

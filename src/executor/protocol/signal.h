@@ -3,7 +3,7 @@
 //
 //   origin's line for the target          target's line for the origin
 //   begun, raised                         arrived   <- stored by the origin alone
-//                                         claimed      by waits, each of which takes its share
+//                                         claimed   <- by waits; each takes its share
 //
 // A put stores its data, then raises `arrived` by one. Puts of several streams may run at once:
 // each takes a number (`begun`) and stores it when all before it have stored theirs (`raised`), so

@@ -18,9 +18,9 @@
 // A place is for the step whose turn its slot is, and no other: a kernel makes it after it has read
 // the slot's last step, and takes it back before it gives credit for its own.
 //
-// An operation that goes no further leaves by let_go(): what was published is copied to its slots,
-// from where the peers still get it, and what comes goes to slots that nobody reads. From then on
-// the buffers are their user's.
+// An operation that goes no further leaves by let_go(): published chunks are copied to their slots,
+// from where the peers still get them, and later arrivals go to slots that nobody reads. From then
+// on the buffers belong to their user.
 #pragma once
 
 #include <atomic>
@@ -37,7 +37,7 @@ struct Place {
 };
 static_assert(sizeof(Place) == 32);
 
-/// What a proxy offers at one end of a connection. Thread safety: any thread.
+/// The proxy's service at one end of a connection. Thread safety: any thread.
 class UserMemory {
  public:
   /// Chunks of fewer bytes go through slots: a kernel does not end before its last ones have been
@@ -45,8 +45,8 @@ class UserMemory {
   uint64_t least_bytes() const { return least_bytes_; }
   /// [channel][depth]; there are none where user memory is not reached.
   Place* places() { return places_.data(); }
-  /// From now on nobody touches user memory that kernels have named on that channel, of which none
-  /// runs on. False: not yet; to be tried again.
+  /// Called when no kernel runs on that channel: from now on nobody touches user memory that
+  /// kernels have named there. False: not yet; to be tried again.
   virtual bool let_go(uint32_t channel) = 0;
   /// Sender: the receiver will take no more.
   virtual bool is_abandoned() const = 0;
