@@ -15,9 +15,9 @@ using schedule::Schedule;
 
 using Taker = std::function<int(int worker, int tile)>;
 
-/// Who takes which of two tiles. The first three: all workers alike, of whom each then meets the
-/// other in the same channel; the others by the bits of the worker's number, of which some bit
-/// tells any two apart.
+/// Choices of the taker of each of two tiles. In the first four, all workers choose alike, so that
+/// each meets the other in the same channel; the others choose by the bits of the worker's number,
+/// since any two workers differ in some bit.
 std::vector<Taker> takers(int workers) {
   std::vector<Taker> all{[](int, int tile) { return tile; }, [](int, int tile) { return 1 - tile; },
                          [](int, int) { return 0; }, [](int, int) { return 1; }};
@@ -102,7 +102,7 @@ std::vector<std::vector<bool>> refusals(const Schedule& schedule, const Routes& 
   std::vector<std::vector<bool>> all{std::vector<bool>(count, false)};
   if (routes.are_all_slots()) return all;
   all.emplace_back(count, true);
-  // Of more ranks the roles repeat.
+  // With more ranks the roles repeat.
   constexpr int kMostRanks = 4;
   for (int rank = 0; rank < std::min(schedule.nranks, kMostRanks); ++rank) {
     std::vector<bool>& of_rank = all.emplace_back(count, false);

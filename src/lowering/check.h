@@ -1,34 +1,32 @@
-// The checker of lowered plans: proves by symbolic execution over all ranks that what executors run
-// is right, for any data, any timing, any number of rounds, channels and tiles. schedule/check.h
-// proves the same of the schedule, where all bytes go through slots; here every access is where it
-// really is.
+// The checker of lowered plans: proves by symbolic execution over all ranks that the plans which
+// executors run are right, for any data, any timing, any number of rounds, channels and tiles.
+// schedule/check.h proves the schedule, where all bytes go through slots; here every access is at
+// its real place.
 //
 //  - start:    nobody touches a rank's buffers before its kernel runs: until then they are its
-//              user's. What comes after an advertisement, or after any chunk of that rank, does
-//              not;
+//              user's. Accesses after an advertisement, or after a chunk of that rank, come later;
 //  - end:      every access to a rank's buffers, whoever's, comes before the end of one of its
-//              workers: its user may then read, overwrite or free them. That worker has awaited
-//              what this very connection says of it: puts are announced, gets released;
-//  - races:    of two accesses to a tile of which one writes, one comes before the other. Tiles
-//  that
-//              workers of all channels share count, too: whoever takes one is told of nothing but
-//              what its own channel is told;
+//              workers: its user may then read, overwrite or free them. That worker has awaited the
+//              end of this very connection: puts are announced, gets released;
+//  - races:    if two accesses to a tile include a write, one comes before the other. Tiles that
+//              workers of all channels share count, too: a taker knows only of steps that its own
+//              channel announces;
 //  - progress: no order of execution deadlocks, with FIFOs of `depth` slots;
-//  - result:   each tile of every output holds what the collective asks for;
+//  - result:   each tile of every output holds the result of the collective;
 //  - workers:  each has a plan that its form allows (check_workers()), as executors ask, too;
 //  - aborts:   a rank whose kernel is aborted after any of its steps, while it has advertised
 //              memory, ends, and nobody touches its buffers afterwards.
 //
-// What orders two steps: their worker, a chunk in a slot, an advertisement, an announcement, a
-// request, a release; never credit, so that the proof holds for every depth from `depth` on.
+// Two steps are ordered by their worker, a chunk in a slot, an advertisement, an announcement, a
+// request, or a release; never by credit, so that the proof holds for every depth from `depth` on.
 //
 // Why few executions are enough:
 //  - one order of steps, and one round, for the reasons that schedule/check.h gives. An
 //    advertisement precedes all rounds and a release succeeds them, which only strengthens the
 //    order of two rounds' steps;
 //  - two channels. Workers of different channels of a rank are ordered by nothing but the start and
-//    the end of its kernel, and those of two ranks by what their own channels exchange. A race is
-//    between two accesses to one tile, by workers of one channel or of two; so channels beyond two
+//    the end of its kernel, and workers of two ranks by the messages of their own channels. A race
+//    is between two accesses to one tile, by workers of one channel or of two; so channels beyond two
 //    add no pair that is not there already. Where no tiles are shared, channels have nothing in
 //    common, and one is enough;
 //  - some takers. For each pair of workers that share tiles, every choice of (same channel, other

@@ -86,7 +86,7 @@ class Reader {
     return work;
   }
 
-  /// What a worker moves; its instructions are counted in `work`.
+  /// Returns the bytes that a worker moves; its instructions are counted in `work`.
   static Moved moved_by(const std::vector<Instruction>& instructions, const LoweredWorker* lowered,
                         int blocks, Work& work) {
     Moved result;
@@ -96,7 +96,7 @@ class Reader {
       const Accesses* const accesses = lowered == nullptr ? nullptr : &at(lowered->accesses, i);
       int moved = (instruction.source ? 1 : 0) + (instruction.target ? 1 : 0);
       bool uses_slots = false;
-      // What the peer puts here, or gets from here, it moves.
+      // The peer moves its own puts to, and gets from, this rank.
       const auto add = [&](int connections, const std::vector<Way>* ways, Way of_peer) {
         for (int c = 0; c < connections; ++c) {
           const Way way = ways == nullptr ? Way::Slot : at(*ways, c);

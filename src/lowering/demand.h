@@ -29,15 +29,16 @@ struct Moved {
   double bytes() const { return slot_copies + slot_reductions + direct_copies + direct_reductions; }
 };
 
-/// Of one worker, which has a share of its channel's threads.
+/// The demand of one worker, which has a share of its channel's threads.
 struct WorkerMoved {
   int channel = 0;
   double share = 1;  // by the workers' weights
   Moved moved;
 };
 
-/// Of the rank that reads and writes most, whatever its share-out: where ranks are not alike,
-/// another may have a slower worker. What a worker only advertises, its peer reads or writes.
+/// The work of the rank that reads and writes most, whatever its share-out: where ranks are not
+/// alike, another may have a slower worker. Data that a worker only advertises is read or written
+/// by its peer.
 struct Work {
   Moved moved;                           // by all workers
   std::vector<WorkerMoved> by_worker{};  // empty: nothing is known of workers
@@ -51,15 +52,15 @@ struct Demand {
   schedule::Load load;
   Chain chain;
   Work work;
-  /// Of the rank that has most: how often a chunk, or several at once over one connection, go to
+  /// For the rank that has most: how often a chunk, or several at once over one connection, go to
   /// other machines, or come from there.
   int messages = 0;
 };
 
-/// Of a whole plan. `machine_of_rank`: any numbers; empty: all ranks are on one machine.
-/// InvalidUsage when the form of the schedule is wrong.
+/// Returns the demand of a whole plan. `machine_of_rank`: any numbers; empty: all ranks are on one
+/// machine. InvalidUsage when the form of the schedule is wrong.
 Result<Demand> demand_of(const AccessPlan& plan, std::span<const int> machine_of_rank);
-/// The same where all bytes go through slots, which needs no plan.
+/// Returns the demand where all bytes go through slots, which needs no plan.
 Result<Demand> demand_of(const schedule::Schedule& schedule, std::span<const int> machine_of_rank);
 
 }  // namespace niccolite::lowering

@@ -176,7 +176,7 @@ Status Execution::run_all() {
   return {};
 }
 
-/// The rank's workers stop where they are, and do what is owed to the users of buffers.
+/// Stops the rank's workers where they are, and does their duties to the users of buffers.
 void Execution::abort_rank(int rank) {
   at(is_aborted_, rank) = true;
   for (int i = 0; i < length(instances_); ++i) {

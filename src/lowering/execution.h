@@ -32,7 +32,7 @@ struct Scenario {
   int channel = 0;   // pattern channel
   int depth = 2;     // slots
   int channels = 1;  // FIFO channels; each has one tile of every block
-  /// Of dynamic tiles: the channel whose worker takes `tile`. `worker` is its flat number.
+  /// For dynamic tiles: the channel whose worker takes `tile`. `worker` is its flat number.
   std::function<int(int worker, int tile)> taker{};
   std::optional<Abort> abort{};
 };
@@ -42,13 +42,12 @@ std::string describe(const schedule::BlockReference& reference);
 
 class Execution {
  public:
-  /// `ends` are those of the plan's schedule (schedule::check_form()). All must outlive the
-  /// execution.
+  /// `ends` belong to the plan's schedule (schedule::check_form()). All must outlive the execution.
   Execution(const AccessPlan& plan, const std::vector<schedule::Ends>& ends,
             const Scenario& scenario);
 
-  /// Runs until all workers are done. InvalidUsage, naming rank, channel, worker and instruction:
-  /// what is wrong.
+  /// Runs until all workers are done. InvalidUsage: the error, with rank, channel, worker and
+  /// instruction.
   Status run();
   /// After run(), without an abort: the output of every rank is what the collective asks for.
   Status check_result() const;

@@ -1,4 +1,4 @@
-// What must hold when all workers are done, or stand still.
+// The conditions that must hold when all workers are done, or stand still.
 #include "lowering/execution.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What workers do with memory and slots.
+// The accesses of workers to memory and slots.
 #include "lowering/execution.h"
 
 #include <algorithm>
@@ -110,7 +110,7 @@ Status Execution::move_tile(Instance& instance, int number, const Instruction& i
     const bool is_kept = !schedule::reduces(schedule_.collective) && instruction.target &&
                          instruction.send_to.empty() &&
                          is_one_memory(instance.rank, source, *instruction.target);
-    // A copy onto itself is no access; nor does anybody read what others get.
+    // A copy onto itself is no access; nor is a block read here that only peers get.
     const bool is_read = !is_kept && (instruction.target || instruction.reduce ||
                                       std::ranges::any_of(accesses.sends, [](Way way) {
                                         return way == Way::Slot || way == Way::DirectPut;

@@ -52,7 +52,7 @@ class Lowering {
     return !capabilities_.refused.empty() && capabilities_.refused[static_cast<size_t>(connection)];
   }
 
-  /// As the links can.
+  /// Sets the way of each connection as its link allows.
   void set_ways(AccessPlan& plan) const {
     for (int i = 0; i < length(schedule_.connections); ++i) {
       const Route route = plan.routes.of(at(schedule_.connections, i).tag);
@@ -79,8 +79,8 @@ class Lowering {
     }
   }
 
-  /// What the operation's buffers do not allow: the ends still tell each other, and the workers are
-  /// those that were planned, with tiles of their own.
+  /// Withdraws what the operation's buffers do not allow: the ends still tell each other, and the
+  /// workers stay as planned, with tiles of their own.
   void refuse(AccessPlan& plan) const {
     const auto of = [&](int connection) -> LoweredConnection& {
       return at(plan.connections, connection);

@@ -13,9 +13,9 @@
 // They are derived from the form of a rank's workers, for any schedule that has it, and nothing is
 // declared by algorithms. All bytes go through slots, each connection carries one chunk a round.
 //
-// What a kernel owes the proof (check_phases()): whoever moves a part of a block, a thread or a
-// warp, moves that part of all blocks, in all phases, and goes through these in order. So parts are
-// to each other as channels are, and one worker stands for them all.
+// The kernel's duty, on which the proof (check_phases()) rests: the thread or warp that moves a
+// part of a block moves that part of all blocks, in all phases, and goes through these in order. So
+// parts are to each other as channels are, and one worker stands for them all.
 //
 // Who may use it: executors, tools. Thread safety: values.
 #pragma once
@@ -38,7 +38,7 @@ struct Transfer {
 };
 
 struct Phases {
-  /// Of a block of the input to one of the output.
+  /// A copy of a block of the input to one of the output.
   struct Copy {
     int from;
     int to;
@@ -76,7 +76,7 @@ void for_each_connection(Phases& phases, Function&& function) {
   for (int& connection : phases.reduce->sends) function(connection);
 }
 
-/// Do all peers get one block, the one that is copied or reduced, if any is?
+/// Do all peers get one block, which is also the block that is copied or reduced, if there is one?
 bool sends_one_block(const Phases& phases);
 
 /// How far a kernel lets the phases of different rounds overlap: in stage s it sends round s,
@@ -89,13 +89,13 @@ struct Pace {
   static constexpr Pace round_by_round() { return {}; }
   /// Each phase is a round behind the one before.
   static constexpr Pace staggered() { return {.reduce_lag = 1, .store_lag = 2}; }
-  /// What is received is behind what is sent by as much as connections of `depth` slots allow.
+  /// Lets receives lag behind sends by as much as connections of `depth` slots allow.
   static constexpr Pace sends_ahead(int depth) {
     return {.reduce_lag = depth - 1, .store_lag = depth - 1};
   }
   /// Slots that connections need, where an operation has several rounds. In collectives that
-  /// reduce, what is stored as it is holds all ranks' inputs: it was sent by a reduce phase, and
-  /// never by a send phase.
+  /// reduce, a block that is stored as it is holds all ranks' inputs: it was sent by a reduce
+  /// phase, and never by a send phase.
   constexpr int least_depth(bool reduces) const {
     return 1 + std::max(reduce_lag, reduces ? store_lag - reduce_lag : store_lag);
   }
@@ -109,8 +109,8 @@ struct PhasesCheck {
 
 /// Proves that `schedule`, of one channel, comes to its result, in place too, without a race and
 /// without a deadlock, when each rank with phases goes through them, and the others run their
-/// workers. `by_rank` has an entry for each rank. Errors: InvalidUsage, naming the rank and what is
-/// wrong.
+/// workers. `by_rank` has an entry for each rank. Errors: InvalidUsage, naming the rank and the
+/// fault.
 Status check_phases(const schedule::Schedule& schedule,
                     const std::vector<std::optional<Phases>>& by_rank,
                     const PhasesCheck& options = {});

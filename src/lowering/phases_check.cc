@@ -1,4 +1,4 @@
-// What check_phases() proves, and how:
+// The proof of check_phases():
 //  - progress over rounds: credit and chunks are counted, step by step, each rank at its own pace.
 //    A step that can be done stays so, whatever others do, so that one order stands for all;
 //  - result and races: the checker of lowered plans executes one round, with one worker for each
@@ -67,7 +67,7 @@ Schedule sequence(const Schedule& schedule, const std::vector<std::optional<Phas
   return result;
 }
 
-/// As the kernel does them: what a phase has for all peers, together.
+/// Returns the steps as the kernel does them: each phase for all peers together.
 std::vector<Step> steps_of(const Phases& phases) {
   std::vector<Step> steps, last;
   int first = 0;
@@ -158,7 +158,7 @@ class Rounds {
     int sent = 0, taken = 0, credited = 0;
   };
 
-  /// All that `instructions` wait for, and then what they say.
+  /// Adds all waits of `instructions`, and then their announcements.
   static void add(Actor& actor, const Instructions& instructions, const char* phase, int round) {
     for (const Event event : {Event::AwaitCredit, Event::AwaitArrival, Event::Announce}) {
       for (const Instruction& instruction : instructions) {

@@ -26,7 +26,7 @@
 //                    <--------------------- Move, Release
 //
 // An advertisement may be of nothing: the buffer cannot be reached, or is to be scaled first. Then
-// the bytes go through slots, and what has been taken still says so.
+// the bytes go through slots; the advertisement that was taken still says so.
 //
 // An aborted worker does the steps of `abort` from wherever it is: its user may free the buffers as
 // soon as the rank's kernel has ended.
@@ -43,20 +43,20 @@
 namespace niccolite::lowering {
 
 enum class Event : uint8_t {
-  // Of connections that put, get or pull:
-  Advertise,          // tells the peer of Step::memory, or of nothing
+  // For connections that put, get or pull:
+  Advertise,          // tells the peer Step::memory, or nothing
   TakeAdvertisement,  // waits for the peer's, and takes it: it cannot be withdrawn any more
   Request,            // asks for all tiles that this worker takes
   ServePulls,         // stores tiles to slots as they are asked for, until there is a release
   Release,            // tells the peer that its buffer is needed no more
   AwaitRelease,
-  // Of all:
-  AwaitArrival,  // waits for a chunk in a slot, for all that was to be put, or for requested tiles
+  // For all connections:
+  AwaitArrival,  // waits for a chunk in a slot, for all puts, or for requested tiles
   AwaitCredit,   // waits for a free slot
   Move,          // the instruction: reads its operands, stores to its destinations
   Announce,      // tells the receiver that a slot is full, or that all is put
   GiveCredit,    // tells the sender that a slot is free
-  // Of aborted workers:
+  // For aborted workers:
   Withdraw,    // takes the own advertisement back, if nobody has taken it
   Leave,       // tells the peer, whose advertisement was taken, that nothing is done there any more
   AwaitLeave,  // unless withdrawn: waits until all is done, or the peer has left
@@ -68,7 +68,7 @@ struct Step {
   int connection = -1;   // all but Move
   int instruction = -1;  // Move
   Way way = Way::Slot;   // AwaitArrival, Announce: of the connection
-  Tiles tiles{};         // Move, Request, AwaitArrival of what was requested: which tiles
+  Tiles tiles{};         // Move, Request, AwaitArrival after a request: which tiles
   std::optional<schedule::BlockReference> memory{};  // Advertise; none: through slots
 
   friend bool operator==(const Step&, const Step&) = default;
@@ -121,7 +121,7 @@ struct Capabilities {
   std::vector<bool> refused{};  // by connection: the buffer cannot be reached in this operation, so
                                 // that its rank advertises nothing; empty: none
   std::vector<int> machines{};  // of each rank; empty: one. Between them nothing is direct
-  bool pulls = false;           // reductions with dynamic tiles pull what they would get
+  bool pulls = false;           // reductions with dynamic tiles pull instead of getting
 };
 
 /// LoweredConnection::planned() of all.

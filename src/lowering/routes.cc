@@ -17,8 +17,8 @@ using schedule::length;
 using schedule::Schedule;
 using schedule::Worker;
 
-/// What the workers at the ends of a connection allow. An end that the schedule does not have
-/// allows all.
+/// The routes that the workers at the ends of a connection allow. An end that the schedule does not
+/// have allows all.
 struct Allowed {
   bool put = true;
   bool get_by_sender = true;

@@ -9,14 +9,14 @@
 //   put   where the receiving worker is one instruction that stores what comes to its output as it
 //         is, and perhaps passes it on;
 //   get   where the sending worker is one instruction that does nothing but send its input there,
-//         and the receiver reduces it or passes it on. (What the receiver would only store is put.)
-// All connections of one tag go one way: the one that every one of them may go, a get before a put.
+//         and the receiver reduces it or passes it on. (If it would only store, it is a put.)
+// All connections of one tag go one way: a way that every one of them may go, a get before a put.
 // Where partial sums travel there are no gets: a chain would have one at its first hop alone. (On
-// several machines it is between them that chains go.)
-// Between machines all bytes go through slots, whatever the form; what it says is asked of the
-// connections inside machines alone.
-// Of messages (PointToPoint) each is moved by a worker of one instruction at either end, so that
-// all are puts.
+// several machines, chains go between machines.)
+// Between machines all bytes go through slots, whatever the form; only connections inside machines
+// decide on the route.
+// Each message (PointToPoint) is moved by a worker of one instruction at either end, so that all
+// are puts.
 //
 // Who may use it: planner, executors, tools. Thread safety: values.
 #pragma once
@@ -36,7 +36,7 @@ class Routes {
   Routes() = default;
   explicit Routes(std::map<int, Route> of_tags) : of_tags_(std::move(of_tags)) {}
 
-  /// Of a connection with this tag; Slot where the schedule has none.
+  /// Returns the route of a connection with this tag; Slot where the schedule has none.
   Route of(int tag) const {
     const auto found = of_tags_.find(tag);
     return found == of_tags_.end() ? Route{} : found->second;

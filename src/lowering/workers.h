@@ -13,7 +13,7 @@
 namespace niccolite::lowering {
 
 /// Fixed: a channel's worker moves the tiles of its channel. Dynamic: the workers of all channels
-/// share the tiles of all of them, each of which is taken by one, whoever is free
+/// share the tiles of all of them, and a worker that is free takes the next one
 /// (docs/design/lowering.md).
 enum class Tiles : uint8_t { Fixed, Dynamic };
 
@@ -26,7 +26,7 @@ const char* name_of(Mover mover);
 /// program (executor/program.h).
 struct WorkerShape {
   uint32_t instructions = 0;
-  // Of its instruction, if there is but one:
+  // For a worker of one instruction:
   bool has_source = false;
   bool reads_input = false;  // the source is a block of the input
   bool reduces = false;
@@ -37,7 +37,7 @@ struct WorkerShape {
   // named once.
   std::vector<int> receives{};
   std::vector<int> sends{};
-  // Of its data:
+  // Facts about its data:
   bool is_only_work = true;       // the rank's part has no other
   uint32_t pattern_channels = 1;  // that share the data
 
@@ -51,16 +51,16 @@ struct WorkerShape {
 /// The workers of one rank's part of a schedule, channel by channel.
 std::vector<WorkerShape> shapes_of(const schedule::Schedule& schedule, int rank);
 
-/// What a launch can do.
+/// The abilities of a launch.
 struct Facilities {
   bool publishes_chunks = true;  // Simple; by other protocols nothing is direct
   bool has_bulk_copies = false;  // for workers that move bytes
-  bool has_stages = false;       // bulk copies at least for those that copy within the rank's
+  bool has_stages = false;       // bulk copies at least for workers that copy within the rank's
                                  // memory, and for reductions whose tiles are shared
   bool reduces = false;          // the kernel does; else it moves bytes
   bool scales_input = false;
   bool scales_result = false;         // where an instruction finishes
-  bool threads_pass_on_puts = false;  // they read, where it was put, what they pass on; else only
+  bool threads_pass_on_puts = false;  // threads can pass data on from where it was put; else only
                                       // bulk copies do, and threads read slots
   bool has_counter = true;            // for the tiles of workers that only copy
 };
