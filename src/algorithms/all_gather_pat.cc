@@ -8,10 +8,10 @@
 //   position 1   from rank r + 1      -> output
 //   position 3   from rank r + 1      -> output
 //
-// Of several machines with several ranks, trees are over machines, one for each block; what a rank
-// has from its tree it also gives to its neighbours:
+// On several machines with several ranks, trees are over machines, one for each block; a rank also
+// gives the blocks of its tree to its neighbours:
 //
-//   machines {0, 1}, {2, 3}, {4, 5}: rank 0 has the trees of places 0, rank 1 those of places 1
+//   machines {0, 1}, {2, 3}, {4, 5}: rank 0 has the trees of places 0, rank 1 the trees of places 1
 //
 //   rank 0   b0: input  -> output, rank 2, rank 4, rank 1    gather
 //            b4: rank 4 -> output, rank 1                    b1, b5, b3 <- rank 1

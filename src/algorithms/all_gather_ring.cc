@@ -1,6 +1,6 @@
 // Ring all-gather: each block goes once round the ring, and stays everywhere it comes by.
 //
-//   rank order 0 -> 1 -> 2 -> 0; what rank r sends in each step, and what it stores last
+//   rank order 0 -> 1 -> 2 -> 0; sends of rank r in each step, and its last store
 //
 //   rank 0   b0   b2   | b1
 //   rank 1   b1   b0   | b2

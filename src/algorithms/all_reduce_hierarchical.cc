@@ -10,12 +10,12 @@
 //   rank 2   b(1,*) -> 3        b(0,0): 2+3 -> 0     b(0,1): (0+1)+2+3 ...      b(0,0) <- 0 ...
 //   and a gather worker that stores what the ranks of the same machine pass on
 //
-// Claim: four network latencies, two of them between machines; of S bytes each machine sends
-// 2 (N - 1)/N S over its wires, the least possible, in equal parts over its rails; FIFO depth >= 1;
-// N blocks for each rail. Rails are as many as the machine with the fewest ranks has ranks; further
+// Claim: four network latencies, two of them between machines; of S bytes each machine sends 2 (N -
+// 1)/N S over its wires, the least possible, in equal parts over its rails; FIFO depth >= 1; N
+// blocks for each rail. Rails are as many as the machine with the fewest ranks has ranks; further
 // ranks of a machine own no block. Partial sums travel: each machine's, reduced in ascending rank
 // order, and reduced again in ascending order of the ranks they come from. In place is safe as in
-// the two-shot: a block is overwritten by a result that contains what was there.
+// the two-shot: a block is overwritten by a result that contains its contribution.
 //
 // On one machine it is the two-shot. Source: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of
 // collective communication operations in MPICH", 2005, at two levels.
@@ -50,7 +50,7 @@ struct Plan {
   int block(int rail, int of_machine) const { return rail * machines.count() + of_machine; }
 };
 
-/// What the owner of a rail does with its blocks.
+/// Adds the work of the owner of a rail on its blocks.
 void add_owner(PhaseWorkers& workers, const Plan& plan, int rail) {
   const Machines& machines = plan.machines;
   std::vector<Contribution> own, others;

@@ -15,7 +15,7 @@
 // FIFO depth >= 2 (at depth 1 every rank holds its only receive slot while it waits for the next
 // rank's). Partial sums travel: block b is reduced in ring order from the rank after position b,
 // rounded once per hop. In place is safe: a rank overwrites a block only with the finished sum,
-// which contains what was there. Source: P. Patarasuk, X. Yuan, "Bandwidth optimal all-reduce
+// which contains the block's input. Source: P. Patarasuk, X. Yuan, "Bandwidth optimal all-reduce
 // algorithms for clusters of workstations", 2009.
 #include "algorithms/all_reduce.h"
 #include "algorithms/ring.h"

@@ -9,11 +9,11 @@
 //   rank 0   input(0) + 2 -> output, 2            (the top: one instruction)
 //
 // Claim: at most 2 instructions per rank and tree; twice the depth of the trees as network
-// latencies, floor(log2(n - 1)) + 1 each way; no rank sends more than twice the data; FIFO
-// depth >= 1; two blocks, one for each tree. Partial sums travel: subtrees are reduced in
-// ascending order of the ranks at their tops. All ranks get the sum that the top reduced, so
-// results are bitwise equal on all of them. In place is safe: a rank overwrites a block only with
-// the result, which contains what was there.
+// latencies, floor(log2(n - 1)) + 1 each way; no rank sends more than twice the data; FIFO depth >=
+// 1; two blocks, one for each tree. Partial sums travel: subtrees are reduced in ascending order of
+// the ranks at their tops. All ranks get the sum that the top reduced, so results are bitwise equal
+// on all of them. In place is safe: a rank overwrites a block only with the result, which contains
+// the block's input.
 //
 // On several machines the trees connect machines, and ranks of a machine hang on its head.
 // Source: tree.h.
@@ -28,8 +28,9 @@ namespace {
 
 constexpr const char* kName = "tree";
 
-/// Connections that carry results, of tree 0; else they are those of sums. Apart where there are
-/// several machines: in each, inputs then go one way, and results the other, directly.
+/// Tag of tree 0's connections that carry results; without it, they share the connections of sums.
+/// They are apart on several machines: in each machine, inputs then go one way, and results the
+/// other, directly.
 constexpr int kResults = 3;
 
 void add_tree(Builder& builder, const DoubleTree& trees, int rank, int tree, int result_tag) {

@@ -1,7 +1,7 @@
-// Hierarchical all-to-all: what is for another machine goes to the rank of the own machine that has
+// Hierarchical all-to-all: a block for another machine goes to the rank of the own machine that has
 // the receiver's place, and from there over its rail.
 //
-//   machines {0, 1} and {2, 3}; "b2 of 1": what rank 1 sends to rank 2
+//   machines {0, 1} and {2, 3}; "b2 of 1": the block from rank 1 to rank 2
 //            push                 rail                          receive
 //   rank 0   b1 -> 1, b3 -> 1     b2 of 0 -> 2, b2 of 1 -> 2    own, 1; 0's and 1's... by 2
 //   rank 1   b0 -> 0, b2 -> 0     b3 of 0 -> 3, b3 of 1 -> 3

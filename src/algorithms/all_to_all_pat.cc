@@ -1,7 +1,7 @@
 // PAT all-to-all: every block goes from its owner to its receiver along the owner's binomial tree
 // (pat.h), far steps first, all of them at once. The paths of Bruck et al., "Efficient algorithms
 // for all-to-all communications in multiport message-passing systems", 1997, without its scratch
-// memory: what is on its way is in slots of connections.
+// memory: blocks on their way are in slots of connections.
 //
 //   n = 4; of rank r. The block for the rank s back has s steps' worth of bits:
 //
@@ -14,10 +14,10 @@
 //   to 3   from rank r + 1          -> output of r + 3
 //   own    input                    -> output
 //
-// Claim: each rank has connections to and from ceil(log2 n) others, those of the PAT all-gather,
-// and sends n/2 log2 n blocks (n a power of two), each as often as its distance has bits set; as
-// many instructions, n - 1 that receive and one for the own block. FIFO depth >= Options::window;
-// any n. For many ranks: the direct one has a connection for each pair.
+// Claim: each rank has connections to and from ceil(log2 n) others, the same as in the PAT
+// all-gather, and sends n/2 log2 n blocks (n a power of two), each as often as its distance has
+// bits set; as many instructions, n - 1 that receive and one for the own block. FIFO depth >=
+// Options::window; any n. For many ranks: the direct one has a connection for each pair.
 #include "algorithms/all_to_all.h"
 #include "algorithms/pat.h"
 #include "schedule/builder.h"

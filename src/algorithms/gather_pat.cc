@@ -1,7 +1,7 @@
 // PAT gather: the blocks come to the root along a binomial tree, near ranks' first.
 //
 //   n = 6, root 0; ranks by distance from the root    0 <- 1 <- 3
-//                                                       <- 1 <- 5     each hands on what is below
+//                                                       <- 1 <- 5     each hands on blocks below
 //                                                       <- 2          it, by ascending distance
 //                                                       <- 4
 //   root     input -> b0, b1 <- 1, b2 <- 2, b3 <- 1, b4 <- 4, b5 <- 1

@@ -1,5 +1,5 @@
-// Instructions that several algorithms share: what one rank does with one block that goes along a
-// tree, or straight to its receiver, or is reduced of what others send.
+// Instructions that several algorithms share: one rank's step with one block that goes along a
+// tree, or straight to its receiver, or is reduced from the contributions of others.
 #pragma once
 
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace niccolite::algorithms {
 
-/// What a rank receives from `from`, over the connection of `tag`, for a reduction.
+/// A contribution to a reduction, received from `from` over the connection of `tag`.
 struct Contribution {
   int from;
   int tag;
@@ -22,7 +22,7 @@ struct Contribution {
 /// Where there are no others, nothing is reduced: the operand is the own block alone.
 schedule::Instruction reduction_of(schedule::WorkerBuilder& worker, int rank,
                                    std::vector<Contribution> others, int block);
-/// The same where all that comes has one tag.
+/// Does the same where all contributions have one tag.
 schedule::Instruction reduction_of(schedule::WorkerBuilder& worker, int rank,
                                    const std::vector<int>& others, int tag, int block);
 

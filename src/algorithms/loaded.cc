@@ -24,7 +24,7 @@ using schedule::Schedule;
 
 constexpr std::streamoff kMostBytes = 256 << 20;  // of a file
 constexpr size_t kMostName = 48;
-// Of all collectives together, so that a number of one byte tells all algorithms apart
+// The most for all collectives together, so that a number of one byte tells all algorithms apart
 // (observe::Event).
 constexpr size_t kMostLoaded = 128;
 // Of one collective, beside those that are built in (kMostFormsOfCollective).
@@ -51,7 +51,8 @@ bool is_name(std::string_view name) {
   return !name.empty() && name.size() <= kMostName && std::ranges::all_of(name, is_allowed);
 }
 
-/// The connections of a collective have any tag but that of messages, which have other slots.
+/// Shifts tags so that no connection of the collective has the tag of messages, which have other
+/// slots.
 void free_message_tag(Schedule& schedule) {
   for (schedule::Connection& connection : schedule.connections)
     if (connection.tag >= schedule::kMessageTag) ++connection.tag;

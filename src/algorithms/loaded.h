@@ -1,4 +1,4 @@
-// Algorithms that come from files: those of the folder NICCOLITE_ALGORITHMS, and those that the
+// Algorithms that come from files: files of the folder NICCOLITE_ALGORITHMS, and files that the
 // program has registered. They are read and proved once, with the first use of the registry, and
 // stay as they are until the process ends, whatever becomes of the files. A file that cannot be
 // read, or whose schedule is not proved, is left out with a warning. Thread safety: any thread.
@@ -46,7 +46,7 @@ class LoadedSet {
   /// this name for so many ranks.
   Status add(const std::string& origin, std::string_view text,
              bool (*is_taken)(schedule::Collective, std::string_view));
-  /// Adds all files *.json of a folder; those that are refused are among failures().
+  /// Adds all files *.json of a folder; refused ones are among failures().
   void add_folder(const std::string& path,
                   bool (*is_taken)(schedule::Collective, std::string_view));
 
@@ -59,8 +59,8 @@ class LoadedSet {
   std::vector<std::string> failures_;
 };
 
-/// Adds the schedule in `text` to those of the process. InvalidUsage: loaded_algorithms() was
-/// called already, or as LoadedSet::add().
+/// Adds the schedule in `text` to the algorithms of the process. InvalidUsage: loaded_algorithms()
+/// was called already, or as LoadedSet::add().
 Status register_text(const std::string& origin, std::string_view text,
                      bool (*is_taken)(schedule::Collective, std::string_view));
 

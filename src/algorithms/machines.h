@@ -20,7 +20,7 @@ namespace niccolite::algorithms {
 
 class Machines {
  public:
-  /// Of `options.machines`, which check_options() has accepted; empty: all on one machine.
+  /// Reads `options.machines`, which check_options() has accepted; empty: all on one machine.
   Machines(int nranks, const Options& options);
 
   int count() const { return static_cast<int>(ranks_.size()); }

@@ -1,5 +1,5 @@
-// What a caller may tell an algorithm beside the number of ranks, and what algorithms share in
-// reading it.
+// The options of an algorithm beside the number of ranks, and the functions by which algorithms
+// read them.
 #pragma once
 
 #include <array>
@@ -22,13 +22,13 @@ struct Options {
   /// schedule: O(nranks) instead of O(nranks^2). Every rank's part is the same as in the whole
   /// schedule; only the whole can be checked.
   std::optional<int> only_rank{};
-  /// Of collectives that have one.
+  /// For collectives with a root.
   int root = 0;
   /// Rings: the orders in which data goes round, one pattern channel each. Each names every rank
   /// once. Empty: one ring, in rank order.
   std::vector<std::vector<int>> rings{};
-  /// Algorithms with a worker for each phase: shares of a channel's warps for those that push,
-  /// reduce, gather.
+  /// Algorithms with a worker for each phase: shares of a channel's warps for the workers that
+  /// push, reduce, gather.
   std::array<int, 3> weights{3, 3, 3};
   /// PAT: chunks that it may have in flight to one peer, at most the slots of the FIFOs. More of
   /// them save latency; two suffice up to 8 ranks.
@@ -60,7 +60,8 @@ std::vector<int> peers_by_distance(int rank, int nranks, int step);
 /// reduces.
 schedule::Schedule alone(schedule::Collective collective, const char* algorithm);
 
-/// What another algorithm has built, as that of `algorithm`, which does the same in such a case.
+/// Renames a schedule that another algorithm has built to `algorithm`, which builds an equal one in
+/// such a case.
 Result<schedule::Schedule> renamed(Result<schedule::Schedule> built, const char* algorithm);
 
 }  // namespace niccolite::algorithms

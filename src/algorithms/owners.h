@@ -1,4 +1,4 @@
-// Who owns which block, where all ranks but the root own one: block i belongs to the rank i + 1
+// The owners of blocks where all ranks but the root own one: block i belongs to the rank i + 1
 // places behind the root.
 #pragma once
 
@@ -14,7 +14,7 @@ struct Owners {
 
   int count() const { return nranks - 1; }
   int rank_of(int block) const { return (root + 1 + block) % nranks; }
-  /// Of a rank that is not the root.
+  /// Returns the block of a rank that is not the root.
   int block_of(int rank) const { return (rank - root - 1 + nranks) % nranks; }
 
   /// The other owners, in the order block + step, block + 2 * step, ...

@@ -46,8 +46,8 @@ std::vector<int> pat_order(int nranks, int window) {
   };
   take(0);
   while (length(order) < nranks) {
-    // One latency later: what was in flight has arrived, and is taken where there is room for what
-    // it is passed on as. Of the lowest dimension in flight some always is.
+    // One latency later: the chunks in flight have arrived. A chunk is taken where there is room
+    // for the chunks by which it is passed on. In the lowest dimension in flight there always is.
     std::vector<int> arrived;
     for (const std::deque<int>& queue : in_flight) arrived.push_back(length(queue));
     for (bool is_stuck = false; !is_stuck;) {
@@ -130,8 +130,8 @@ std::vector<PatHop> pat_hops(int nranks, int window) {
         .push_back({hop.to, hop.at + highest_bit(hop.to ^ hop.at)});
   };
   while (arriving > 0) {
-    // One latency later: what was in flight has arrived. Of the lowest dimension in flight some can
-    // always be taken: where it is passed on to nothing is in flight.
+    // One latency later: the hops in flight have arrived. Some in the lowest dimension in flight
+    // can always be taken: nothing is in flight in the dimensions over which they are passed on.
     std::vector<int> arrived;
     for (const std::deque<PatHop>& queue : in_flight) arrived.push_back(length(queue));
     for (int dimension = dimensions - 1; dimension >= 0; --dimension) {

@@ -15,9 +15,9 @@
 //
 // All ranks go through the positions in the same order.
 //
-// Of several machines, all-gather and reduce-scatter have trees over machines: what stands above of
-// ranks is then true of machines. Each rank has the trees of the blocks at its own place of every
-// machine, so that all of a machine send over its wires (pat_turns()).
+// On several machines, all-gather and reduce-scatter have trees over machines: the description of
+// ranks above then holds for machines. Each rank has the trees of the blocks at its own place of
+// every machine, so that all ranks of a machine send over its wires (pat_turns()).
 //
 // Source: S. Jeaugey, "PAT: a new algorithm
 // for all-gather and reduce-scatter operations at scale", 2025 (arXiv 2506.20252).
@@ -36,14 +36,16 @@ int pat_dimension(int position);
 /// The dimensions over which `position` is passed on, far ones first.
 std::vector<int> pat_forwards(int position, int nranks);
 
-/// All positions, in an order that keeps at most `window` chunks of a dimension in flight: as ranks
-/// run in step, what is passed on and not yet taken. Each chunk is taken as soon as that allows, so
-/// that with window >= n/2 all of it takes floor(log2 n) latencies, and with a small one about
-/// n/2 / window, which is how long the n/2 chunks of dimension 0 take.
+/// Returns all positions, in an order that keeps at most `window` chunks of a dimension in flight.
+/// As ranks run in step, a chunk is in flight when it is passed on and not yet taken. Each chunk is
+/// taken as soon as that allows, so that with window >= n/2 all of it takes floor(log2 n)
+/// latencies, and with a small one about n/2 / window, which is how long the n/2 chunks of
+/// dimension 0 take.
 std::vector<int> pat_order(int nranks, int window);
 
-/// The machines that trees are over: those of `options`, or, where all ranks are on one, or some
-/// machine has more than can be connected to each other, each rank as one of its own.
+/// Returns the machines that trees are over: the machines of `options`, or each rank as a machine
+/// of its own, if all ranks are on one, or some machine has more ranks than can be connected to
+/// each other.
 Machines pat_machines(int nranks, const Options& options);
 
 /// One block at one machine: the machine that its owner is on has `position` there.
@@ -53,8 +55,8 @@ struct PatTurn {
   int handler;  // the rank here that has it from, and passes it on to, other machines
 };
 
-/// All blocks at `machine`, in an order that is the same at all machines, of which `order` are the
-/// positions. Blocks of as many places as the smallest machine has ranks take turns; those of
+/// Returns all blocks at `machine`, in an order that is equal at all machines, in the positions
+/// `order`. Blocks of as many places as the smallest machine has ranks take turns. Blocks of
 /// further places, where some rank handles blocks of two, come after all of these.
 std::vector<PatTurn> pat_turns(const Machines& machines, int machine,
                                const std::vector<int>& order);
@@ -73,7 +75,7 @@ TreeEdges pat_edges(const Machines& machines, const PatTurn& turn);
 
 /// One step of a block that goes from its owner to one rank alone, which has position `to`: it is
 /// at the position `at`, and goes on over the highest dimension in which the two differ. The
-/// positions on its way are those of the block's tree: `to` with some of its low bits cleared.
+/// positions on its way lie in the block's tree: `to` with some of its low bits cleared.
 struct PatHop {
   int to;
   int at;

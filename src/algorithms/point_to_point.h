@@ -15,9 +15,9 @@ struct Envelope {
   int receiver;
 };
 
-/// The schedule of `messages`; the numbers of blocks are counted in their order. With
-/// Options::only_rank those that the rank neither sends nor receives are left out, so it is enough
-/// to name its own; blocks of other ranks are then -1.
+/// Returns the schedule of `messages`; blocks are numbered in their order. With Options::only_rank,
+/// messages that the rank neither sends nor receives are left out, so it is enough to name its own;
+/// blocks of other ranks are then -1.
 Result<schedule::Schedule> point_to_point(int nranks, std::span<const Envelope> messages,
                                           const Options& options = {});
 

@@ -1,5 +1,5 @@
-// Hierarchical reduce-scatter: each machine sums what is for a rank of another one, and sends the
-// sum there; the receiver reduces the machines' sums with the inputs of its own machine.
+// Hierarchical reduce-scatter: each machine sums its inputs for each rank of another one, and sends
+// the sum there; the receiver reduces the machines' sums with the inputs of its own machine.
 //
 //   machines {0, 1} and {2, 3}
 //            push                    sums for others          result

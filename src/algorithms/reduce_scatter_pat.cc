@@ -8,10 +8,10 @@
 //   position 2   input + from rank r - 1                 -> rank r + 2
 //   position 0   input + from rank r - 2 + from rank r - 1 -> output, finished
 //
-// Of several machines with several ranks, trees are over machines: each machine's contribution is
+// On several machines with several ranks, trees are over machines: each machine's contribution is
 // reduced by the rank that has the block's tree, to which its neighbours push theirs.
 //
-//   machines {0, 1}, {2, 3}, {4, 5}: rank 0 has the trees of places 0, rank 1 those of places 1
+//   machines {0, 1}, {2, 3}, {4, 5}: rank 0 has the trees of places 0, rank 1 the trees of places 1
 //
 //   rank 0   b2: input + rank 1                    -> rank 2    push to rank 1
 //            b4: input + rank 1                    -> rank 4    b3, b5, b1

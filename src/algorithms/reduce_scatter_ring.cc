@@ -1,8 +1,8 @@
 // Ring reduce-scatter: each block goes once round the ring to its owner, and gains one contribution
 // per hop.
 //
-//   rank order 0 -> 1 -> 2 -> 0; what each rank sends, step by step | what it stores (2,0: the sum
-//   of the inputs of ranks 2 and 0)
+//   rank order 0 -> 1 -> 2 -> 0; sends of each rank, step by step | its last store (2,0: the sum of
+//   the inputs of ranks 2 and 0)
 //
 //   rank 0   b2: 0     b1: 2,0   | b0: 1,2,0
 //   rank 1   b0: 1     b2: 0,1   | b1: 2,0,1

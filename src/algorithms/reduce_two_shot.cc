@@ -22,7 +22,7 @@
 // and store the sums to the root: it reads each element before it sends what replaces it.
 //
 // Source: R. Rabenseifner, "Optimization of collective reduction operations", 2004 (reduce), with
-// both halves done directly and without the root among those that reduce.
+// both halves done directly, and with a root that does not reduce.
 #include "algorithms/instructions.h"
 #include "algorithms/owners.h"
 #include "algorithms/reduce.h"

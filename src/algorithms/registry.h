@@ -14,7 +14,7 @@
 
 namespace niccolite::algorithms {
 
-/// What the time of an operation grows with. n: ranks.
+/// The quantities with which the time of an operation grows. n: ranks.
 struct Load {
   double steps;  // that the fixed latency is multiplied by: hops, or peers that a rank waits for
   double sent;   // bytes that the busiest rank sends or receives, per byte of the operation
@@ -39,7 +39,7 @@ enum class Pattern : uint8_t {
   Hierarchical,  // inside machines, then between them
 };
 
-/// What the planner knows of an algorithm beside its schedule.
+/// Facts about an algorithm, beside its schedule, that the planner needs.
 struct Traits {
   Load (*load)(int nranks) = nullptr;
   bool connects_all = false;  // every rank with every other (or with the root)
@@ -74,7 +74,7 @@ class Build {
 };
 
 struct Algorithm {
-  const char* name;  // equals Schedule::algorithm of what it builds
+  const char* name;  // equals Schedule::algorithm of its schedules
   schedule::Collective collective;
   int min_ranks;
   int max_ranks;
@@ -89,11 +89,12 @@ Status register_file(const std::string& origin, std::string_view text);
 /// Why files of NICCOLITE_ALGORITHMS were left out; empty: none was.
 std::span<const std::string> refused_files();
 
-/// All that build a schedule from a number of ranks; those of one collective lie side by side.
+/// Returns all algorithms that build a schedule from a number of ranks; the algorithms of one
+/// collective lie side by side.
 std::span<const Algorithm> all();
 
-/// Those of one collective. PointToPoint has one, `direct`, whose schedules are built from messages
-/// (point_to_point.h).
+/// Returns the algorithms of one collective. PointToPoint has one, `direct`, whose schedules are
+/// built from messages (point_to_point.h).
 std::span<const Algorithm> of(schedule::Collective collective);
 
 /// The most forms (planner/form.h) that the algorithms of a collective may have: sets of them

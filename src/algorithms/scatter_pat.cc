@@ -2,7 +2,7 @@
 // with every arrow and the order turned round.
 //
 //   n = 6, root 0; ranks by distance from the root    0 -> 1 -> 3
-//                                                       -> 1 -> 5     each hands on what is below
+//                                                       -> 1 -> 5     each hands on blocks below
 //                                                       -> 2          it, by descending distance
 //                                                       -> 4
 //   root     b5 -> 1, b4 -> 4, b3 -> 1, b2 -> 2, b1 -> 1, b0 -> output

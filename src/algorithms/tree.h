@@ -49,8 +49,8 @@ class DoubleTree {
   /// Over all machines but the root's (over all other ranks), whose tops hang on the root itself.
   static DoubleTree below(const Machines& machines, int nranks, int root);
 
-  /// Above: the rank that `rank` sends sums to, and gets results from; below: those that hang on
-  /// it, ascending. The tag is the number of the tree.
+  /// Above: the rank to which `rank` sends sums, and from which it gets results. Below: the ranks
+  /// that hang on it, ascending. The tag is the number of the tree.
   TreeEdges edges(int rank, int tree) const {
     return {.above = above(rank, tree), .below = below(rank, tree), .tag = tree};
   }

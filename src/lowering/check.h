@@ -26,7 +26,7 @@
 //    order of two rounds' steps;
 //  - two channels. Workers of different channels of a rank are ordered by nothing but the start and
 //    the end of its kernel, and workers of two ranks by the messages of their own channels. A race
-//    is between two accesses to one tile, by workers of one channel or of two; so channels beyond two
+//    is between two accesses to one tile, by workers of one channel or of two; channels beyond two
 //    add no pair that is not there already. Where no tiles are shared, channels have nothing in
 //    common, and one is enough;
 //  - some takers. For each pair of workers that share tiles, every choice of (same channel, other
