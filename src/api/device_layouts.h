@@ -8,7 +8,7 @@
 
 namespace niccolite::api {
 
-/// What a device communicator without networking and without multicast consists of.
+/// The contents of a device communicator without networking and without multicast.
 struct DeviceContents {
   unsigned version = 0;  // of the caller's header
   int rank = 0;

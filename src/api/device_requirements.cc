@@ -37,7 +37,7 @@ static_assert(sizeof(ncclDevCommRequirements_t) == 96 &&
               offsetof(ncclDevCommRequirements_t, ginConnectionType) == 72 &&
               offsetof(ncclDevCommRequirements_t, worldGinBarrierCount) == 88);
 
-/// Fields that 2.31 has behind those of this library's header.
+/// Fields that 2.31 has behind the fields of this library's header.
 struct Newer {
   int ginCustomStride;
   int ginType;
@@ -102,8 +102,8 @@ Status read_lists(const ncclDevResourceRequirements_t* resources,
   return {};
 }
 
-/// As NCCL treats callers of 2.29.2 and 2.29.3, and this library those of 2.28 too: a barrier of
-/// all ranks is one of the load-store team.
+/// Reads the struct of callers of 2.29.2 and 2.29.3 as NCCL does, and of callers of 2.28 in the
+/// same way: a barrier of all ranks is one of the load-store team.
 Status read_older(const ncclDevCommRequirements_t& reqs, registry::DeviceNeeds& needs) {
   if (reqs.ginForceEnable || reqs.ginSignalCount != 0 || reqs.ginCounterCount != 0)
     return Status::invalid_usage(

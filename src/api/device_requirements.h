@@ -20,7 +20,7 @@ struct DeviceRequirements {
 /// requirement that this library cannot meet.
 Result<DeviceRequirements> read_requirements(const ncclDevCommRequirements_t* reqs);
 
-/// Is `version` that of a header whose structs are known? Else InvalidUsage.
+/// Does `version` belong to a header whose structs are known? Else InvalidUsage.
 Status check_version(const char* function, unsigned magic, unsigned version);
 
 }  // namespace niccolite::api

@@ -31,7 +31,7 @@ struct RankInfo {
   bool may_share_gpu = false;                 // rank 0's holds for all
   bool asks_for_graph = false;                // it wants the graph of machines; one such rank is
                                               // enough
-  planner::Fingerprint fingerprint;           // of what was compiled and tuned
+  planner::Fingerprint fingerprint;           // of the compiled and tuned constants
   std::optional<planner::Settings> settings;  // of rank 0, which tells them alone: hold for all
   std::vector<planner::Variable> variables;   // that choices depend on
 };

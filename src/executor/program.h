@@ -70,8 +70,8 @@ struct WorkShape {
   int output_blocks = 0;  // 0: no output buffer
   int scratch_blocks = 0;
   bool has_strides = false;  // some rank's buffers have several blocks, side by side
-  int first_channel = 0;  // pattern channels that share the work's data: a message's one; those of
-  int nchannels = 1;      // all rings of a collective
+  int first_channel = 0;  // pattern channels that share the work's data: one for a message; for a
+  int nchannels = 1;      // collective one for each ring
 };
 
 struct Program {

@@ -22,7 +22,7 @@
 //   pull: sender                            receiver
 //         Advertise  -------- where ------> TakeAdvertisement
 //         ServePulls <------- which ------- Request         a get whose bytes the sender stores to
-//                    --------- tile ------> AwaitArrival    slots, tile by tile, as it is asked to
+//                    --------- tile ------> AwaitArrival    slots, tile by tile, on request
 //                    <--------------------- Move, Release
 //
 // An advertisement may be of nothing: the buffer cannot be reached, or is to be scaled first. Then

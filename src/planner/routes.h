@@ -7,12 +7,12 @@
 
 namespace niccolite::planner {
 
-/// Returns the routes of the whole schedule, since both ends of every connection must find the
-/// same. `part` is the part of one rank, and `options` are the ones with which it was built. If
+/// Returns the routes of the whole schedule, since both ends of every connection must find equal
+/// ones. `part` is the part of one rank, and `options` are the options with which it was built. If
 /// this part or the root's already shows that all connections of `part` have slots, as in rings,
 /// nothing else is built. Otherwise the whole schedule is built, once for all ranks of the process:
-/// algorithms whose bytes go direct have few instructions, or few ranks. Errors: those of building
-/// the schedule.
+/// algorithms whose bytes go direct have few instructions, or few ranks. Errors: as building the
+/// schedule.
 Result<lowering::Routes> find_routes(const Form& form, int nranks, algorithms::Options options,
                                      const schedule::Schedule& part);
 

@@ -10,7 +10,8 @@ namespace {
 constexpr uint64_t kHandleUnit = 128;
 constexpr uint64_t kMostNamed = kHandleUnit << 32;  // that handles can name
 
-// Of n barriers among N ranks: three words of state each, then a word for each rank.
+// Returns the bytes of n barriers among N ranks: three words of state each, then a word for each
+// rank.
 uint64_t barrier_bytes(int barriers, int ranks) {
   return static_cast<uint64_t>(barriers) * (3 + static_cast<uint64_t>(ranks)) * sizeof(uint32_t);
 }
@@ -49,7 +50,7 @@ Result<DeviceComms::Layout> DeviceComms::lay_out(const DeviceNeeds& needs) const
   return layout;
 }
 
-// All ranks learn of a failure of one, and compare what they need: a kernel of a rank whose buffers
+// Tells all ranks of a failure of one, and compares their needs: a kernel of a rank whose buffers
 // lie elsewhere would write into the others' state.
 Status DeviceComms::agree(const DeviceNeeds& needs, const Layout& layout,
                           const Status& mine) const {

@@ -17,7 +17,7 @@
 
 namespace niccolite::registry {
 
-/// What the kernels of a device communicator need.
+/// The needs of a device communicator's kernels.
 struct DeviceNeeds {
   struct Buffer {
     uint64_t bytes = 0;
@@ -45,7 +45,7 @@ class DeviceComms {
 
   /// Collective. InvalidArgument on all ranks where their needs differ.
   Result<DeviceComm> make(const DeviceNeeds& needs);
-  /// Local; no kernel may use it any more. InvalidArgument: `window` is that of none.
+  /// Local; no kernel may use it any more. InvalidArgument: no device communicator has `window`.
   Status end(Windows::Handle window);
 
   /// Device memory of resources.

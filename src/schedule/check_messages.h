@@ -21,8 +21,8 @@ class MessageCheck {
   Status check_table();
 
   /// Checks one instruction of a PointToPoint schedule, well formed by itself, against its
-  /// messages: it fits the message that it sends and the one that it receives. Messages do not name
-  /// positions.
+  /// messages: it fits the message that it sends and the message that it receives. Messages do not
+  /// name positions.
   Status visit(const Position& position, const Instruction& instruction);
 
   /// After all visits: each message was moved.

@@ -1,11 +1,12 @@
 // UserMemorySteps: the chunks of one execution that need no slot at connections to other machines
 // (protocol/user_memory.h), derived from its instructions and its buffers.
 //
-//   sends      from the block that the instruction stores to, else from the one that it copies, unless
-//              an instruction that follows in the round, or another worker of the channel, stores there.
-//              In an all-reduce in place the sum may be stored over an input that one instruction
-//              sends to one rank and no other reads: the sum has come from that rank's kernel, which
-//              has had all of the chunk, whether or not this rank knows of the acknowledgement
+//   sends      from the block that the instruction stores to, else from the block that it copies,
+//              unless an instruction that follows in the round, or another worker of the channel,
+//              stores there. In an all-reduce in place the sum may be stored over an input that one
+//              instruction sends to one rank and no other reads: the sum has come from that rank's
+//              kernel, which has had all of the chunk, whether or not this rank knows of the
+//              acknowledgement
 //   receives   chunks that are only stored, into their block. The place may be made before the
 //              worker comes to the instruction: once the instructions before it that use the block
 //              in the same round are done. If other workers of the channel use the block, it is

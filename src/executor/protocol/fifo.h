@@ -100,8 +100,9 @@ struct PortAddress {
   // As this end knows: those are all buffers of this rank's user that are open to other GPUs of the
   // process, by their own addresses; else only those in windows (Buffers::input_shifts).
   bool opens_buffers = false;
-  // Of a connection to another machine, whose other end is the proxy's (relay.h); LL and Simple:
-  // of the proxy that has a channel: of channel c it is bells[c % kMostProxies]
+  // For a connection to another machine, whose other end is the proxy's (relay.h), with LL and
+  // Simple: the bells of the proxies. bells[c % kMostProxies] belongs to the proxy that has channel
+  // c.
   std::array<relay::Bell*, kMostProxies> bells{};
   uint64_t* notes = nullptr;  // at the sender, Simple: [channel][depth], the content of each slot
   relay::UserMemory* user_memory =

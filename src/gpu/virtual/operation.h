@@ -144,8 +144,8 @@ class Operation {
   void abandon();
   /// Takes away one hold; true when it was the last one, so that the operation must be run now.
   bool release() {
-    // acq_rel: each predecessor releases what it wrote, and the last one to arrive acquires all of
-    // it for the runner.
+    // acq_rel: each predecessor releases its writes, and the last one to arrive acquires all of
+    // them for the runner.
     return holds_.fetch_sub(1, std::memory_order_acq_rel) == 1;
   }
 

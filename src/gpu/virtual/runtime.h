@@ -243,7 +243,7 @@ class Runtime {
   std::vector<Device> devices_ GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<Capture>> captures_ GUARDED_BY(mutex_);  // active ones
   uint64_t next_capture_id_ GUARDED_BY(mutex_) = 1;
-  std::atomic<uint64_t> next_stream_id_;  // after those of the legacy streams
+  std::atomic<uint64_t> next_stream_id_;  // after the ids of the legacy streams
 };
 
 }  // namespace niccolite::gpu::virtual_

@@ -319,8 +319,8 @@ void Scheduler::run_callbacks() {
   }
 }
 
-// Handlers run before those that were registered earlier, also when they are registered while the
-// process exits: then next, after the destructor that runs now.
+// The system runs handlers in reverse order of their registration. A handler that is registered
+// while the process exits runs next, after the destructor that runs now.
 void Scheduler::stop_at_exit() {
   std::atexit([] { scheduler().stop_stepping(); });
 }

@@ -80,7 +80,7 @@ struct KernelLaunch {
   uint32_t list_works_at = 0;  // of lists: where in tables() the works begin,
   uint32_t list_works = 0;     // and how many there are
   bool has_staged_copies = false;
-  bool passes_on = false;  // an instruction sends what it receives
+  bool passes_on = false;  // an instruction sends data that it receives
   bool has_advertisements =
       false;  // connections that may make or take them (protocol/advertisement.h)
   // This rank may have to advertise its users' outputs, or inputs, to peers that see them by their

@@ -37,7 +37,7 @@ struct PhaseParams {
   uint32_t operands;  // that are received
   uint32_t results;
   uint32_t stores;
-  uint32_t source_position;   // the own operand comes before that of this peer
+  uint32_t source_position;   // the own operand comes before the operand of this peer
   uint32_t send_reciprocal;   // a little more than 2^16 / sends: x * this >> 16 is x / sends for
   uint32_t store_reciprocal;  // numbers of warps; the same of stores
   uint32_t stores_result;     // 1: to the output, too

@@ -6,7 +6,7 @@
 //   stage      0        1        2        3         of three rounds (lowering::Pace::staggered());
 //   send     round 0  round 1  round 2              every warp goes through all stages by itself:
 //   reduce            round 0  round 1  round 2     the lines that it sends are on their way while
-//   store                      round 0  round 1 ..  it reduces those of the round before
+//   store                      round 0  round 1 ..  it reduces the lines of the round before
 //
 // Unit of work: a *group*, the four lines that a warp moves by one access (ll128_step.cuh). Group g
 // of every block belongs to warp g % warps, in all phases: so a warp handles a group in the order

@@ -286,7 +286,7 @@ class CopyWorker : private CopyEnds<Operation, kCrew> {
   }
 
   /// From here on the worker waits for loads and stores only. The first tile is loaded, and the
-  /// destinations are those of the first round.
+  /// destinations of the first round are set.
   __device__ __forceinline__ void run_dynamic() {
     own_start_ = static_cast<uint32_t>(cta_.channel() * stride_vec16s());
     const uint32_t tile = vec16s_of_tile();
