@@ -100,7 +100,7 @@ std::span<const Algorithm> of(schedule::Collective collective);
 /// The most forms (planner/form.h) that the algorithms of a collective may have: sets of them
 /// travel as bits.
 inline constexpr size_t kMostFormsOfCollective = 32;
-/// What follows an algorithm's name in the names of its forms.
+/// Suffixes that follow an algorithm's name in the names of its forms.
 inline constexpr std::string_view kPlain = "_plain", kByWorkers = "_workers", kByHalves = "_halves";
 
 /// Null when there is none of that name.

@@ -40,7 +40,7 @@ constexpr int most_workers_of_messages(Protocol protocol) {
 // Layers of one turn, if all its messages are to have workers in one CTA.
 constexpr int kMostLayers = most_workers_of_messages(Protocol::LL) / 2;
 
-/// What operations must have in common to share a launch, their program aside; equal on all ranks,
+/// The properties, beside their program, that operations of one launch share; equal on all ranks,
 /// as batches must be.
 using Kernel = std::tuple<bool, executor::DataType, executor::ReduceOp, double, double, int64_t>;
 Kernel kernel_of(const Plan& plan) {
