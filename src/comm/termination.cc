@@ -89,7 +89,7 @@ void Communicator::abort(Status reason) {
 }
 
 // Waits until all operations are done, also operations in graphs that were launched, or until a
-// failure or an abort. Logs the subject of the wait.
+// failure or an abort. Logs the operations that it waits for.
 Result<bool> Communicator::are_operations_done(const Deadline& deadline) {
   const bool are_done = TRY(operations_->drain(deadline));
   if (!are_done) return false;

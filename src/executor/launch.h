@@ -1,6 +1,6 @@
-// Launch: one rank's share of one operation, ready to run: which program, on which data, over which
-// connections. The planner fills it in; an executor turns it into a kernel (CUDA) or a task
-// (virtual GPU) on a stream.
+// Launch: one rank's share of one operation, ready to run: a program, its data and its connections.
+// The planner fills it in; an executor turns it into a kernel (CUDA) or a task (virtual GPU) on a
+// stream.
 //
 // Instruction semantics, the same for all executors. In every round each worker runs its
 // instructions in order:

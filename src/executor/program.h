@@ -9,7 +9,7 @@
 //   indices[]          numbers of *ports*: this rank's ends of connections
 //   ports[p]           one end of one connection: direction, peer, tag, pattern channel
 //
-// Who may use it: executors, planner, transport. Thread safety: immutable once compiled.
+// Used by executors, planner and transport. Thread safety: immutable once compiled.
 #pragma once
 
 #include <cstdint>
@@ -109,7 +109,7 @@ inline constexpr int kMaxWorkers = 254;               // of one program that a G
 /// `schedule` may be the part of `rank` alone.
 Result<Program> compile(const schedule::Schedule& schedule, int rank,
                         const lowering::Routes& routes);
-/// Compiles a whole schedule without routes, or messages, which are all of one kind.
+/// Compiles `rank`'s part of a whole schedule, or of messages that are all of one kind.
 Result<Program> compile(const schedule::Schedule& schedule, int rank);
 
 /// Several programs of one rank as one: their works, workers, channels and ports one after the

@@ -54,8 +54,8 @@ NICCOLITE_F16C inline __m256 reduce(__m256 a, __m256 b) {
   return _mm256_blendv_ps(result, a, _mm256_cmp_ps(b, b, _CMP_UNORD_Q));
 }
 
-// The last, incomplete eight elements go through the same loop as copies. `Body` is called as
-// run(operands..., result), and advances each of them by the size of its element.
+// The last, incomplete eight go through the same loop on copies. `Body` is called as
+// run(operands..., result), and all arguments advance by their element's size.
 struct Stream {
   const std::byte* data;
   size_t element_bytes;

@@ -54,7 +54,7 @@ class WaitTask final : public Task {
             item.count);
     }
     for (; done_ < wait_.items.size(); ++done_) {
-      // [consume] puts before the signals, from [publish].
+      // [consume] acquires the data put before the signals, from [publish].
       const uint64_t arrived =
           std::atomic_ref(wait_.items[done_].line->arrived).load(std::memory_order_acquire);
       if (!has_arrived(arrived, awaited_[done_])) return Progress::WouldBlock;

@@ -34,11 +34,11 @@ class Plan {
   const Reducer& reducer() const { return reducer_; }
   size_t element_bytes() const { return reducer_.element_bytes(); }
 
-  /// For a list: share_list_tiles().
+  /// The positions of a list's channels, as share_list_tiles() returns them.
   const std::vector<ListPosition>& list_starts() const { return tables_->list_starts; }
 
-  // For all other launches:
-  /// Returns the work whose data the program's worker `worker` moves.
+  // The following serve all launches but lists.
+  /// The work whose data the program's worker `worker` moves.
   const Work& work_of(size_t worker) const { return launch_.works[program().workers[worker].work]; }
   /// Does the worker run on this channel of its work's partition?
   bool runs_on(size_t worker, uint32_t channel) const;

@@ -92,8 +92,8 @@ class PortState {
     if (is_direct_get) credited_ = end_;
   }
   bool makes_advertisement() const { return role_ == AdvertisementRole::Makes; }
-  /// `address`: of the worker's first chunk for the peer; 0: through slots. `serves`: whether this
-  /// end serves pulls of the data that it exposes. Once.
+  /// Advertises `address`, the worker's first chunk for the peer; 0: through slots. `serves`:
+  /// whether this exposing end sends the tiles that the peer pulls. Called once.
   void make_advertisement(uint64_t address, bool serves) {
     is_pending_ = false;
     serves_ = serves;
@@ -114,8 +114,9 @@ class PortState {
     return !is_before(remote_, end_);
   }
 
-  /// The operation goes no further; advertisement.h describes the duties to the user of a buffer.
-  /// Ports that take leave first, since ports that advertise wait for the takers of other ranks.
+  /// Leaves an operation that goes no further; advertisement.h has the duties to the user of a
+  /// buffer. The takers of all ports leave first, since the makers wait for the takers of other
+  /// ranks.
   void leave_as_taker() {
     if (role_ != AdvertisementRole::Takes || !has_agreed_) return;
     // [detached] This end reads and stores no more.
@@ -233,7 +234,7 @@ class PortState {
     if (bell_ != nullptr) bell_->announce();
   }
 
-  /// At an end that has taken memory: all work of the worker there is done, on any chunks; the
+  /// Ends the use of taken memory: the worker has moved all its chunks there, in any channel. The
   /// other end hears of all steps at once.
   void done_at_taken(bool is_send) {
     step_ = end_;
@@ -350,7 +351,7 @@ class PortState {
     std::atomic_ref(place_of(step_).is_landed).store(0, std::memory_order_relaxed);
   }
   void take_advertisement() {
-    // [take] the peer's memory may be used, and the data that it exposes is there. Pairs with
+    // [take] the advertised memory is free to store to, or holds the exposed data. Pairs with
     // [advertisement].
     const uint64_t word = std::atomic_ref(own_->advertisement)
                               .exchange(advertisement::kNone, std::memory_order_acquire);

@@ -38,10 +38,10 @@ class UserMemorySteps {
     uint16_t block = 0;
   };
   Source source_of(size_t instruction) const { return instructions_[instruction].source; }
-  /// Are the received chunks of the instruction only stored?
+  /// Whether the instruction only stores its received chunk.
   bool is_placed(size_t instruction) const { return instructions_[instruction].is_placed; }
-  /// For such an instruction: its place may be made in rounds before its own; else when the worker
-  /// has come to `instruction` of its round.
+  /// The first instruction of a round at which the place of a placed `instruction` may be made.
+  /// kAnyTime: in rounds before its own, too.
   static constexpr uint32_t kAnyTime = std::numeric_limits<uint32_t>::max();
   uint32_t placed_from(size_t instruction) const { return instructions_[instruction].placed_from; }
   /// The instructions that receive at a port, in their order.

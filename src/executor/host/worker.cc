@@ -364,7 +364,7 @@ void Worker::end_sharing() {
     send_port(i).done_at_taken(/*is_send=*/true);
 }
 
-// The chunk is moved: gives back the received slots, publishes the sent ones, goes on to the next
+// Ends the chunk: gives back the received slots, publishes the sent ones, goes on to the next
 // instruction.
 void Worker::finish() {
   if (pulls()) return take_pulled_tile();

@@ -7,8 +7,8 @@
 //                the receiver's reduction reads it there
 //
 // The memory is advertised in every operation, since each may have other buffers, and since its
-// user may use them until then. Who advertises waits until the other, who *takes* the
-// advertisement, is done:
+// user may use them until then. The end that advertises waits until the other end, which *takes*
+// the advertisement, is done:
 //
 //   direct put: receiver                    sender
 //   kernel starts  --- advertises address --> takes it (leaves 0), stores the data there
@@ -18,13 +18,12 @@
 //   kernel starts  --- advertises address --> takes it (leaves 0), reads the data there
 //   waits          <-- head, as ever -------- gives credit for all steps, at the end
 //
-// An advertisement without an address says that the data shall come through slots: the buffer is of
-// a kind that other GPUs cannot reach, or its elements are to be scaled before they are sent.
-// Memory is advertised wherever it begins: who takes it cannot count on alignment. A connection
-// takes part when both ends know that it does (PortAddress::way); who takes then
-// begins with the advertisement. Who advertises always waits until the advertisement is taken,
-// since the next one takes its place: a receiver for the data, a sender for the credit of all
-// steps, also when the data go through slots.
+// An advertisement without an address says that the data shall come through slots: other GPUs
+// cannot reach the buffer, or its elements are to be scaled before they are sent. Memory is
+// advertised wherever it begins: the taker cannot count on alignment. A connection takes part when
+// both ends know that it does (PortAddress::way); the taker then begins with the advertisement. The
+// advertiser always waits until the advertisement is taken, since the next one takes its place: a
+// receiver for the data, a sender for the credit of all steps, also when the data go through slots.
 //
 // When an operation is aborted, its user may free the buffer as soon as the kernel of the end that
 // advertised it has ended. So this end withdraws an advertisement that nobody has taken. If it was
@@ -32,15 +31,15 @@
 // more. The other end says so if it is aborted too, or if its communicator was told to let go
 // (executor/command.h); it then waits for its own end.
 //
-// The address is one of the process of whoever takes the advertisement. In the process that the
-// memory is of, that is its own. Others have mapped it elsewhere, if it is in a window
-// (docs/design/memory.md): a table in device memory has, by rank, the
-// distance between the two. It is read when the kernel runs, and says "nowhere" once the window has
-// ended: so a graph that was captured before goes on with slots.
+// The address is valid in the taker's process. In the process that owns the memory it is the
+// memory's own address. Other processes have mapped the memory elsewhere, if it is in a window
+// (docs/design/memory.md): a table in device memory has the distance between the two by rank. The
+// kernel reads the table when it runs, and the table says "nowhere" once the window has ended: so a
+// graph that was captured before goes on with slots.
 //
-// An advertisement is one word, so that it is whole, and carries the call's tag (call_tag.h): who
-// finds the advertisement of another call has touched nothing yet. An exposing sender's says, too,
-// whether it sends what the reduction pulls (pull.h).
+// An advertisement is one word, so that it is whole, and carries the call's tag (call_tag.h): a
+// taker that finds another call's advertisement has touched nothing yet. An exposing sender's
+// advertisement also says whether it serves pulls (pull.h).
 #pragma once
 
 #include <cstdint>

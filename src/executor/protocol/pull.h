@@ -1,9 +1,9 @@
-// Pulls (Simple): a reduction that has taken what its peers expose (advertisement.h) may let them
-// send it, tile by tile, instead of reading it over the link.
+// Pulls (Simple): a reduction that has taken its peers' exposed memory (advertisement.h) may let
+// them send the data, tile by tile, instead of reading them over the link.
 //
 // Loads take room on a link twice: GPUs that read from each other move 335 GB/s, GPUs that store to
-// each other 356 (H200). But who stores must know which part the reduction is at,
-// and where there is room for it. So the receiver asks for it:
+// each other 356 (H200). But the storing end must know which part the reduction is at, and where
+// there is room for it. So the receiver asks for it:
 //
 //   receiver: reduces                        sender: exposes
 //   takes tile u of its block
@@ -12,14 +12,14 @@
 //   reduces it, takes the next, pulls[(t + n) % n] ...
 //   is done with the block: gives credit for all steps, as a receiver that reads (advertisement.h)
 //
-// `t` counts a channel's pulls of one operation, `n` is the number that may be under way. The pull
-// for the place of an earlier one is made when the earlier tile has been read, so that the pull is
-// the credit, too. Nothing of this outlives the operation: a sender leaves no pull behind, and the
-// receiver sets `delivered` back to 0 when all pulled tiles are there. (Not if the operation is
-// aborted; the connection is closed then, fifo.h.)
+// `t` counts a channel's pulls of one operation, at most `n` pulls are under way. The receiver
+// reads a tile before it makes the next pull for the same place, so that the pull is the credit,
+// too. No pull outlives the operation: a sender leaves none behind, and the receiver sets
+// `delivered` back to 0 when all its tiles have come. (An aborted operation does not, and the
+// connection is closed then, fifo.h.)
 //
-// Whether to pull or to read is the receiver's choice, of each operation, among senders that
-// serve pulls (advertisement::serves): those whose worker has bulk copies for it.
+// The receiver chooses between pulling and reading for each operation, among senders that serve
+// pulls (advertisement::serves): their workers have bulk copies for them.
 #pragma once
 
 #include <cstdint>

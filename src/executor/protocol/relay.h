@@ -1,16 +1,16 @@
 // Relays: connections between machines. A FIFO needs memory that both ends see; two machines have
 // none. So each end has a FIFO of its own, in host memory, whose other end is the *proxy*, a thread
-// that carries slots from one to the other (transport/net/proxy.h). An executor
-// does nothing else than at any other connection but two things:
+// that carries slots from one to the other (transport/net/proxy.h). Compared with other
+// connections, an executor does two more things:
 //
-//   note   the sender describes the content of a slot: its bytes, so that the proxy carries no
+//   note   the sender describes the contents of a slot: its bytes, so that the proxy carries no
 //          more, and the tag of the call (call_tag.h), since a proxy that finds several steps
 //          published sees the tag of the last. Simple: written before the tail, and read after it.
-//          LL has no tail; the note names its step, as the words do, and is written in any order
-//          with them: the note is itself such a word (ll.h), whose data are the chunk's bytes.
-//          There is one for an empty chunk.
-//   bell   whoever has moved a counter wakes the proxy, if it sleeps; or does its work itself: of
-//          virtual GPUs, which is then done before announce() returns
+//          LL has no tail. There the note carries its step, like each of the words, and is written
+//          in any order with them: it is itself a word (ll.h), and its data are the chunk's bytes.
+//          An empty chunk has a note, too.
+//   bell   an end that has moved a counter wakes the proxy, if it sleeps. Virtual GPUs do the
+//          proxy's work themselves, which is then done before announce() returns
 //
 // Where the proxy reaches the memory of this rank's user, chunks need not go through slots
 // (user_memory.h); the note then says so.

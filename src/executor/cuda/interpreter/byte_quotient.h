@@ -35,8 +35,8 @@ namespace of_bytes {
 inline constexpr uint32_t kEach = 0x01010101u;
 inline constexpr uint32_t kUpper = 0x80808080u;
 
-/// Sums of four bytes each. Upper bits are added apart, so that no carry leaves its byte; the upper
-/// bits of `addends` are zero.
+/// Adds four bytes to four bytes. The highest bits are added apart, so that no carry leaves its
+/// byte. The highest bits of `addends` are zero.
 constexpr uint32_t plus(uint32_t bytes, uint32_t addends) {
   return ((bytes & ~kUpper) + addends) ^ (bytes & kUpper);
 }

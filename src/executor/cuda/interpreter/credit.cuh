@@ -52,9 +52,9 @@ __device__ __forceinline__ bool wait_for_credit(const Cta& cta, const WorkerThre
   }
 }
 
-/// Gives back the slots that `instruction` has read, if the sender can need them in this operation.
-/// All threads of the worker, also threads that saw an abort. kHasRelays: all slots are given back
-/// to a proxy (protocol/relay.h), except by works that take turns.
+/// Gives back the slots that `instruction` has read if the sender can need them in this operation.
+/// All threads of the worker call it, also after they saw an abort. kHasRelays: a proxy gets all
+/// slots back (protocol/relay.h), except from works that take turns.
 template <bool kHasRelays = false>
 __device__ __forceinline__ void give_credit(const Cta& cta, const WorkerThreads& worker,
                                             const CompactInstruction& instruction, uint32_t round,

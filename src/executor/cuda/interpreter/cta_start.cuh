@@ -80,7 +80,7 @@ __device__ __forceinline__ void start_port(const LaunchHeader& header, const Por
   // Nobody reads the step before the next kernel, so that it may be advanced at once rather than at
   // the end, where it would be waited for. (An aborted operation leaves it wrong: its communicator
   // moves no more data.)
-  // Other works that take turns are still to read it: finish_turns().
+  // Works that take turns: later works still read the step, so finish_turns() advances it.
   if (!kMayTakeTurns || (header.flags & kTakesTurns) == 0) {
     ptx::store<uint64_t>(reinterpret_cast<std::byte*>(&control->step), state.end);
   }
@@ -100,8 +100,8 @@ __device__ __forceinline__ void finish_turns(const LaunchHeader& header, const P
   }
 }
 
-/// All threads of the CTA. Ends with a barrier. The view has no worker yet. `kAdvertises`: ports
-/// may have memory to advertise, as ports of Simple have.
+/// Starts the CTA; called by all its threads. Ends with a barrier. The view has no worker yet.
+/// `kAdvertises`: ports may have memory to advertise (Simple).
 template <typename Operation, bool kAdvertises>
 __device__ __forceinline__ Cta start_cta(const LaunchArgs& args) {
   const LaunchHeader& header = args.header;
@@ -114,10 +114,10 @@ __device__ __forceinline__ Cta start_cta(const LaunchArgs& args) {
   auto* staged = reinterpret_cast<uint4*>(shared);
   auto* ports = reinterpret_cast<PortState*>(shared + header.ports_at);
 
-  // Two chains of loads that should overlap: the tables, and port -> control block. The last
-  // threads copy the tables, the first threads of all warps take the ports: a port that advertises
-  // and one that does not take different branches, which threads of one warp would run one after
-  // the other.
+  // Two chains of loads should overlap: the tables, and port -> control block. The last threads
+  // copy the tables. The ports are spread over the first threads of all warps, because ports that
+  // advertise and ports that do not take different branches, and one warp would run them one by
+  // one.
   const uint32_t reversed = ptx::threads() - 1 - ptx::thread();
   uint4 first{};
   if (reversed < units) first = source[reversed];

@@ -4,8 +4,8 @@
 #include "executor/cuda/interpreter/progress.cuh"
 #include "executor/cuda/launch/kernel_list.h"
 
-/// Defines a kernel of kernel_list.h: it marks that it begins, runs its code, and marks that it has
-/// ended. One CTA on a multiprocessor is enough: without saying so, the compiler may spill
+/// Defines a kernel of kernel_list.h: it marks its begin, runs the body, and marks its end. One CTA
+/// per multiprocessor is enough. The launch bounds say so, because the compiler may otherwise spill
 /// registers to make room for more.
 #define NICCOLITE_KERNEL(name, variant, protocol, most_peers, counters, Args, ...)        \
   extern "C" __global__ void __launch_bounds__(niccolite::executor::cuda::kMaxThreads, 1) \

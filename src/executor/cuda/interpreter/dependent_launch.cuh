@@ -1,6 +1,6 @@
-// Launches side by side: launches that carry out the messages of one group by different protocols
-// use different connections, and need not wait for each other. The later one is launched with
-// programmatic stream serialization (PreparedLaunch::launch()): it begins when all CTAs of the
+// Lets two launches run side by side. The messages of one group that go by different protocols use
+// different connections, so their launches need not wait for each other. The later one is launched
+// with programmatic stream serialization (PreparedLaunch::launch()). It begins when all CTAs of the
 // earlier one have begun, and ends after it, so that later work on the stream waits for both.
 //
 // Only for kernels that read nothing that the kernel before them writes. Kernels of architectures
@@ -18,10 +18,10 @@ __device__ __forceinline__ void let_next_begin() {
 #endif
 }
 
-/// At the end, by all threads of the CTA: waits for the kernel that this one runs beside, if there
-/// is one. `kByLastWarp`: only threads of the last warp wait, after all other work of the warp. The
-/// instruction stops a warp as a whole, and where bulk copies move data (Simple), one thread of a
-/// warp works while the others are done (kernel.cuh: run_copy()).
+/// Waits, at the end of a kernel, for the earlier kernel that runs beside it, if there is one.
+/// Called by all threads of the CTA. `kByLastWarp`: only the last warp waits, after all its other
+/// work. The instruction stops a whole warp, and with bulk copies (Simple) a single thread of a
+/// warp may still work while the others are done (kernel.cuh: run_copy()).
 template <bool kByLastWarp>
 __device__ __forceinline__ void await_last() {
 #if __CUDA_ARCH__ >= 900

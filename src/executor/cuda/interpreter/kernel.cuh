@@ -1,11 +1,10 @@
 // The interpreter: runs a program's instructions (launch.h has their semantics), specialised by
 // operation and protocol; everything that differs between algorithms is data.
 //
-// Launch shape: grid (replicas, pattern channels), up to kMaxThreads threads: every worker has some
-// warps and, with Simple, one is the service warp; shared memory as LaunchHeader::shared_bytes
-// says. Registers and spills are reported by the build (cmake/cuda.cmake fails on a spill). Small
-// LL operations are limited by latency: parameters -> control block -> peer's memory -> own memory;
-// Simple by the links.
+// Launch shape: grid (replicas, pattern channels), up to kMaxThreads threads. Every worker has some
+// warps, and Simple adds the service warp. LaunchHeader::shared_bytes gives the shared memory. The
+// build reports registers and fails on a spill (cmake/cuda.cmake). Latency limits small LL
+// operations: parameters -> control block -> peer's memory -> own memory. The links limit Simple.
 #pragma once
 
 #include "executor/cuda/interpreter/cta_start.cuh"
@@ -160,7 +159,8 @@ __device__ __forceinline__ void run_copy(const Cta& cta, const WorkerTask& task,
                             handover.await());
 }
 
-/// All threads of a worker that only waits for the peers that have its advertisements.
+/// Runs a worker that only waits for the peers that have its advertisements. Called by all its
+/// threads.
 template <typename Operation>
 __device__ __forceinline__ void run_awaiting(const Cta& cta, const WorkerTask& task,
                                              const WorkerThreads& worker) {

@@ -4,9 +4,9 @@
 // flight. Everything is reduced in the order of the line; only local buffers are read and written 8
 // bytes at a time, since every other line begins 8 bytes behind a multiple of 16.
 //
-// All threads of a warp make the same accesses to lines, at the same time: so a line stays whole,
-// and the flag that the eighth thread has read also tells about the parts that the other seven have
-// read with it. Therefore a whole warp waits, and `live` belongs to a warp.
+// All threads of a warp access lines together, by the same instruction. This keeps a line whole,
+// and makes the flag that the eighth thread reads valid for the words that the other seven read
+// with it. Waits, and `live`, are therefore the same in all threads of a warp.
 //
 // Line l of a chunk is always handled by the same eight threads: if an instruction reads data from
 // a local block that an earlier instruction of the worker has written, the same thread has written
@@ -77,9 +77,9 @@ __device__ __forceinline__ uint32_t bytes_at(const LineMove& move, uint32_t offs
   return left < 8 ? left : 8;
 }
 
-// Piece: the type by which vec8s of user memory are moved; AnyPiece: vec8s that are aligned to less
-// than 4 bytes. The last vec8 of a chunk may be less than whole: it is loaded with the bytes behind
-// it in its words, and its bytes of the chunk are stored by elements, on their own.
+// Piece is the type by which vec8s of user memory are moved. AnyPiece stands for memory that is
+// aligned to less than 4 bytes. The last vec8 of a chunk may be partial: it is loaded together with
+// the bytes behind it in its words, and its bytes are stored by elements, apart from the others.
 
 struct AnyPiece {};
 
@@ -166,7 +166,8 @@ __device__ __forceinline__ void store_local(const LineMove& move, uint32_t line,
   }
 }
 
-/// Stores the last vec8 of a chunk that ends within it, by the thread that has it among its rows.
+/// Stores the last vec8 of a chunk if it is partial. The thread that has it among its rows stores
+/// it.
 template <typename Operation, int kRows>
 __device__ __forceinline__ void store_last_vec8(const LineMove& move, uint32_t line,
                                                 const Words (&rows)[kRows]) {
@@ -186,8 +187,9 @@ __device__ __forceinline__ void store_last_vec8(const LineMove& move, uint32_t l
       move.transfer.target + last, vec8, move.transfer.bytes - last);
 }
 
-/// Moves the thread's lines `line`, `line` + stride, ... (the existing ones of kRows), from
-/// operands to destinations. All threads of a warp; false: aborted, in all of them alike.
+/// Moves the thread's lines `line`, `line` + stride, ... (at most kRows, as far as they exist) from
+/// operands to destinations. Called by all threads of a warp; returns false in all of them if
+/// aborted.
 template <typename Operation, int kRows, bool kReduces>
 __device__ __forceinline__ bool ll128_rows(const Cta& cta, const LineMove& move, uint32_t line) {
   const auto exists = [&](int i) { return line + i * move.stride < move.lines; };
@@ -318,7 +320,7 @@ __device__ __forceinline__ bool ll128_rows(const Cta& cta, const LineMove& move,
 template <typename Operation, int kRows, bool kReduces>
 __device__ __forceinline__ bool ll128_chunk(const Cta& cta, const WorkerThreads& worker,
                                             const LineMove& move) {
-  // Equal in the warp, so that all its threads take the same way.
+  // The first line of the warp, so that all its threads take the same branches.
   uint32_t first = worker.rank / kWarp * kWarpLines;
   const uint32_t in_warp = worker.rank % kWarp / kLineThreads;
   for (; first < move.lines; first += kRows * move.stride) {

@@ -27,8 +27,8 @@ __device__ __forceinline__ bool have_arrived(const Words& words, uint32_t flag, 
   return ll::flag_in(words.first) == flag && (!both || ll::flag_in(words.second) == flag);
 }
 
-/// Returns the tag of the call whose data lies in words that have not arrived, if the data is of
-/// this step.
+/// Returns the tag of another call whose data of this step lies in `words`, or kNoTag if there is
+/// none.
 __device__ __forceinline__ uint32_t other_tag_in(const Words& words, uint32_t flag) {
   const uint32_t first = ll::flag_in(words.first);
   const uint32_t there = first == flag ? ll::flag_in(words.second) : first;
@@ -105,9 +105,10 @@ class LlOperands {
   bool empty_ = true;
 };
 
-/// All threads of the worker. `live` turns false in a thread that saw an abort: it goes through the
-/// rest of the program doing nothing but meeting the others at barriers. kHasRelays: the other ends
-/// of some connections are proxies (protocol/relay.h), which are told the bytes of each chunk.
+/// Runs one instruction; called by all threads of the worker. `live` turns false in a thread that
+/// saw an abort: it goes on through the program only to meet the others at barriers. kHasRelays:
+/// proxies are the other ends of some connections (protocol/relay.h), and get a note of each
+/// message.
 template <typename Operation, bool kHasRelays>
 __device__ __forceinline__ void ll_step(const Cta& cta, const WorkerThreads& worker,
                                         const CompactInstruction& instruction, uint32_t round,

@@ -241,16 +241,16 @@ struct ReduceOperation : Accumulation<kType, kOp> {
   using Element = typename Base::Element;
   using typename Accumulation<kType, kOp>::Values;
   using Accumulation<kType, kOp>::narrow;
-  /// Vec16s of 16 bytes that a thread of the Simple protocol reduces at once: as many as there are
-  /// registers for. A vec16 takes 4 for the operand that is reduced, 4 for the operand that is on
-  /// its way, and accumulators. Arithmetic of 64 bits needs some of its own.
+  /// Number of vec16s that a thread of the Simple protocol reduces at once, limited by registers. A
+  /// vec16 takes 4 registers for the data being reduced, 4 for the data on its way, and its
+  /// accumulators. Arithmetic of 64 bits needs some more.
   static constexpr int kAccumulatorRegisters = 2 * static_cast<int>(sizeof(Values)) / 4;
   static constexpr int kUnroll = kAccumulatorRegisters > 8 || sizeof(Accumulator) == 8 ? 2
                                  : kAccumulatorRegisters > 4                           ? 3
                                                                                        : 4;
 
-  /// Rows of LL128 that a thread reduces at once. Its threads have more values to keep beside them:
-  /// one row more would spill.
+  /// Number of rows that a thread of LL128 reduces at once. The thread keeps more other values, so
+  /// the number is smaller. One row more spills registers.
   static constexpr int kLineRows = kAccumulatorRegisters > 8   ? 1
                                    : kAccumulatorRegisters > 4 ? 2
                                    : kUnroll > 3               ? 3

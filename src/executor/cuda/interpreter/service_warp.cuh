@@ -47,8 +47,8 @@ __device__ __forceinline__ bool wait_until_open(const Cta& cta, const PortState&
   }
 }
 
-/// Notes that the worker has stored to the slot of `step`, or used the data that it read from it.
-/// By one thread, after a barrier of the threads that did so.
+/// Marks that the worker has stored to the slot of `step`, or has used the data that it read there.
+/// Called by one thread, after a barrier of the threads that moved the data.
 __device__ __forceinline__ void set_done(PortState& port, uint64_t step) {
   // [completed] pairs with the service warp's.
   ptx::store_release_shared(&port.completed, step + 1);
@@ -111,8 +111,8 @@ class PortService {
     return port_->published != port_->end || !has_seen(port_->end - spared());
   }
 
-  /// The operation goes no further; advertisement.h describes the duties to the user of a buffer.
-  /// Ports that take come first, since ports that advertise wait for the takers of other ranks.
+  /// Ends an aborted operation; advertisement.h has the duties to the user of a buffer. The takers
+  /// leave first, since the advertisers wait for the takers of other ranks.
   __device__ __forceinline__ void leave_as_taker() {
     if (port_ == nullptr || makes_advertisement(*port_)) return;
     close();

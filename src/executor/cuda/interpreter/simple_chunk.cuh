@@ -37,7 +37,7 @@ struct SimpleMove {
 };
 inline constexpr uint32_t kNoSource = ~uint32_t{0};
 
-/// A piece, which a thread moves at once: a vec16, or an element.
+/// Access to the unit that a thread moves at once: a vec16, or an element.
 template <typename Piece>
 struct PieceAccess {
   static constexpr int kVec8s = 1;

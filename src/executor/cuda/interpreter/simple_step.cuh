@@ -34,8 +34,9 @@ struct PortsOfInstruction {
   }
 };
 
-/// The plan of one instruction that a worker's threads share, written by some between two barriers
-/// (at WorkerTask::pointers): this, then operands in reduction order, then slots to send.
+/// The values that a worker's threads share for one instruction. Some threads write them between
+/// two barriers, at WorkerTask::pointers: first this struct, then the operands in reduction order,
+/// then the slots to send.
 struct SimplePlan {
   const std::byte* live;  // null once aborted
   std::byte* target;      // or null
@@ -98,7 +99,7 @@ __device__ __forceinline__ bool simple_step(const Cta& cta, const WorkerThreads&
   const uint32_t source_index = instruction.source_position < instruction.receive_count
                                     ? instruction.source_position
                                     : instruction.receive_count;
-  // By another warp than the warps that wait for ports, if there is one.
+  // The thread belongs to a warp that does not wait for ports, if there is one.
   if (worker.rank == (worker.size > kWarp ? kWarp : 0)) {
     plan_transfer<Operation>(cta, instruction, round, is_only, plan, operands[source_index]);
   }

@@ -70,10 +70,10 @@ __device__ __forceinline__ uint64_t load_around(const std::byte* address, uint32
   return vec8_in(low, high, offset) & ~uint64_t{0} >> 8 * (kVec8 - bytes);
 }
 
-/// The loads of a thread for two vec8s that follow each other, wherever they lie: the three aligned
-/// words around them or, for elements of 4 bytes, which need not be put together by shifts, the
-/// four halves. Loading and putting together are apart, so that all loads of a thread are on their
-/// way before any of them is put together.
+/// The words that a thread loads for two neighbouring vec8s at any address: the three aligned words
+/// around them. Elements of 4 bytes need no shifts, so their four halves are loaded instead.
+/// Loading and putting together are apart, so that a thread issues all its loads before it puts the
+/// first result together.
 template <typename Element>
 struct PairAround {
   static constexpr bool kByHalves = sizeof(Element) == kVec8 / 2;
@@ -205,10 +205,10 @@ __device__ __forceinline__ void store_row(std::byte* address, const Words& vec8s
   }
 }
 
-/// Stores a whole row of `bytes` bytes from `row` on: the thread's vec8s lie `in_row` bytes into
-/// it, one or, if `has_second`, two. The parts of its ends that share words with other memory would
-/// fill one word together: they are stored by elements, a thread each. (Without a branch: work of a
-/// few threads alone takes as long as work of all.)
+/// Stores a complete row, `bytes` bytes from `row` on. The thread's vec8s lie `in_row` bytes into
+/// it: one, or two if `has_second`. The row's two ends share words with other memory. Together they
+/// fill one word, and each of its elements is stored by one thread. (Without a branch: work of a
+/// few threads takes as long as work of all.)
 template <typename Element>
 __device__ __forceinline__ void store_whole_row(std::byte* row, uint32_t bytes, uint32_t in_row,
                                                 const Words& vec8s, bool has_second) {
@@ -235,9 +235,9 @@ __device__ __forceinline__ void store_whole_row(std::byte* row, uint32_t bytes, 
   ptx::store<Piece>(end - offset + at, static_cast<Piece>(ends >> 8 * at));
 }
 
-/// Does the same where the row has `left` bytes from the thread's vec8s on, in `most` vec8s (1 or
-/// 2) of the thread; the next thread has the vec8s behind them. A part that is less than a vec8 is
-/// the last.
+/// Stores a row that ends `left` bytes behind the begin of the thread's vec8s. The thread has
+/// `most` (1 or 2) vec8s, and the next thread has the vec8s behind them. A partial vec8 is the last
+/// one.
 template <typename Element>
 __device__ __forceinline__ void store_row_part(std::byte* row, uint32_t bytes, uint32_t in_row,
                                                const Words& vec8s, uint32_t most, uint32_t left) {

@@ -38,9 +38,9 @@ inline constexpr uint32_t kHandoverPointers = 2;  // used by Handover (handover.
 inline constexpr uint32_t kCopyStages = 8;        // of a worker that copies through stages
 // For a reduction that pulls, or whose result is put. Reductions of more ranks do neither.
 inline constexpr uint32_t kMaxReductionOperands = 8;
-/// Shared memory that a program may have in a CTA; the most that there may be with stages
-/// (pipeline.cuh); and the least that makes them worth it, which GPUs from 8.0 and 9.0 on have, but
-/// not those between.
+/// Shared memory that a program may have in a CTA; the limit with stages (pipeline.cuh); and the
+/// least size that makes stages worthwhile. GPUs of 8.0, and from 9.0 on, have it; 8.6 to 8.9 do
+/// not.
 inline constexpr uint32_t kMaxSharedBytes = 96 * 1024;
 inline constexpr uint32_t kMaxSharedBytesWithStages = 224 * 1024;
 inline constexpr uint32_t kLeastSharedBytesWithStages = 160 * 1024;

@@ -9,8 +9,8 @@
 namespace niccolite::executor::cuda {
 namespace {
 
-/// The block of the input that the first instruction of the first worker reads, if it reads one and
-/// the program has one worker only, whose threads are then all threads of the CTA.
+/// Returns the block of the input that the first instruction reads, if the program has one worker
+/// only; its threads are then all threads of the CTA. kNoBlock if there is none.
 uint32_t prefetch_block(const Program& program) {
   if (program.workers.size() != 1 || program.workers[0].count == 0) return kNoBlock;
   const CompactInstruction& first = program.instructions[program.workers[0].first];

@@ -24,13 +24,13 @@ namespace niccolite::executor::cuda {
 
 class PreparedLaunch {
  public:
-  /// `machine` is a CUDA machine; the kernels are loaded into `device` (kernels.h: load()).
-  /// Errors: as prepare() and find_kernel(); CudaError for want of memory when the program is too
-  /// large for the parameters.
+  /// Compiles `launch` for `device` of the CUDA machine `machine`, where the kernels are loaded
+  /// (kernels.h: load()). Errors: as prepare() and find_kernel(); CudaError for want of memory when
+  /// the program is too large for the parameters.
   static Result<PreparedLaunch> create(gpu::Machine& machine, int device, const Launch& launch);
 
-  /// Sets other buffers for the launches to come, for all works of the program. Errors:
-  /// BufferNeeds::check(); the launches to come then have the buffers that were set before.
+  /// Sets other buffers for the launches to come, for all works of the program. Errors: as
+  /// BufferNeeds::check(); the buffers set before then stay.
   Status set_buffers(std::span<const Buffers> buffers);
   /// Queues the operation on `stream` of the device, which may be capturing.
   /// `begun`: an event's handle, recorded when all its CTAs have begun; null: none. Not where the
@@ -46,7 +46,7 @@ class PreparedLaunch {
   }
 
  private:
-  /// A queued launch.
+  /// One form of the kernel that may be queued.
   struct Version {
     std::unique_ptr<KernelLaunch> kernel;
     gpu::cuda::CuFunction function = nullptr;

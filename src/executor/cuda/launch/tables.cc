@@ -61,8 +61,8 @@ struct ChannelWarps {
   std::vector<uint32_t> warps;
 };
 
-/// Returns the weight of a worker's share of its channel's warps. By Simple, copies within a GPU
-/// take half as many as over a link.
+/// Returns the weight of a worker in sharing its channel's warps. By Simple, a copy within a GPU
+/// gets half as many as one over a link.
 uint32_t weight_of(const Launch& launch, const CompactWorker& worker) {
   const auto instructions =
       std::span(launch.program->instructions).subspan(worker.first, worker.count);

@@ -1,8 +1,8 @@
-// Operations of one step by LL, by hand: every rank sends blocks of its input straight to others
-// and reduces, or stores, the blocks that others send it. The interpreter runs them too; the gain
-// here is latency: every address is a parameter, nothing is staged in shared memory, and all loads
-// that precede the first store are issued at once. tests/device compares it with the interpreter;
-// direct_params.cc knows the programs by their form.
+// Hand-written kernels for operations of one step by LL: every rank sends blocks of its input
+// straight to others and reduces, or stores, the blocks that it receives. The interpreter runs the
+// same programs; these kernels save latency. Every address is a parameter, nothing is staged in
+// shared memory, and all loads that the first store needs are issued at once. tests/device compares
+// them with the interpreter; direct_params.cc recognizes the programs by their form.
 //
 //   parameters -> { steps, credits, first input } -> store to peers -> barrier
 //              -> poll own slots -> reduce -> store
@@ -11,9 +11,10 @@
 // with g % size == t. Words of all peers are thus on their way together, however few threads there
 // are.
 //
-// Launch shape: grid (replicas, 1), up to kMaxThreads threads, no shared memory but HostCounters.
-// One task for the CTA (a collective), or one for each message, each with warps of its own; or a
-// list of collectives for each CTA, which are to its connections the rounds of one long operation.
+// Launch shape: grid (replicas, 1), up to kMaxThreads threads, no shared memory except
+// HostCounters. The CTA has one task (a collective), or one for each message, each with its own
+// warps. Or each CTA has a list of collectives, which its connections see as the rounds of one long
+// operation.
 #pragma once
 
 #include "executor/cuda/patterns/direct_connections.cuh"

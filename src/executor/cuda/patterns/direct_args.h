@@ -83,8 +83,9 @@ struct DirectListWork {
 };
 static_assert(sizeof(DirectListWork) == 40);
 
-/// CTA c does the tiles from starts[c] up to starts[c + 1]; every rank has its own tiles. Peers'
-/// CTAs of this number do the same works, so that they need not hear of others.
+/// CTA c handles the tiles from starts[c] up to starts[c + 1]; every rank moves its own tiles among
+/// them. CTAs of the same number do the same works on all ranks, so they need not hear of other
+/// CTAs.
 template <uint32_t kMostPeers>
 struct DirectListParams {
   uint16_t rank;
@@ -97,8 +98,8 @@ struct DirectListParams {
   DirectListWork work[1];       // as many as there are
 };
 
-/// The parameters of the kernels for lists. More than kParameterBytes: allowed from architecture
-/// 7.0 and the driver of CUDA 12.1 on. The kernels are built for newer ones only.
+/// The parameters of the kernels for lists. More than kParameterBytes: architectures from 7.0 and
+/// drivers from CUDA 12.1 on allow them, and the kernels are built for later ones only.
 inline constexpr size_t kListParameterBytes = 12 << 10;
 struct ListArgs {
   LaunchHeader header;

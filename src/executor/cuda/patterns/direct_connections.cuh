@@ -1,9 +1,9 @@
-// The connections of a task of direct.cuh: their memory, credit, and the places of a vec8's words.
-// The interpreter has the same counters (protocol/fifo.h), so that the two may follow each other on
-// the same connections.
+// The connections of a task of direct.cuh: their counters, credit, and the addresses of a vec8's
+// words. The interpreter uses the same counters (protocol/fifo.h), so that the two may follow each
+// other on the same connections.
 //
-// Every thread loads the counters in its GPU's memory itself, which takes no barrier. For counters
-// in the host's memory, the task's first warp loads them for all others, through shared memory: a
+// Every thread loads the counters in its GPU's memory itself, which takes no barrier. The task's
+// first warp loads counters in the host's memory for all others, through shared memory: a
 // multiprocessor loads one word of the host's memory for one warp after the other, 16 of them in 17
 // us, one in 1.2.
 #pragma once
@@ -88,8 +88,8 @@ class DirectConnections {
     return kMayTakeTurns && (header_.flags & kTakesTurns) != 0;
   }
 
-  /// All threads of the task, which have met since start(): advances the counters by `rounds`. The
-  /// steps of this operation do not change.
+  /// Advances the counters by `rounds`; called by all threads of the task, which have met since
+  /// start(). The steps of this operation do not change.
   __device__ __forceinline__ void advance(uint32_t rounds) const {
     const auto store = [&](const PortTask& port, uint64_t kept) {
       if (kMayTakeTurns && (port.end & PortTask::kFollowed) != 0) return;
@@ -107,9 +107,8 @@ class DirectConnections {
     return static_cast<int32_t>(round) < rounds_with_credit_ || wait_for_more_credit(round, tag);
   }
 
-  /// OfProxies, all threads of the task, after each has seen the credit for `round`: tells
-  /// proxies the bytes and the tag of the chunks sent to them, beside the words. One thread for
-  /// each peer.
+  /// OfProxies: gives proxies the notes of the sent words. Called by all threads of the task after
+  /// each has seen the credit for `round`. One thread serves each peer.
   __device__ __forceinline__ void note(uint32_t round, uint32_t bytes, uint16_t tag) const {
     static_assert(kCounters == Counters::OfProxies);
     if (threads_.rank >= task_.sends || (own_send().end & PortTask::kRelay) == 0) return;
@@ -259,8 +258,8 @@ class DirectConnections {
     const uint32_t first_warp = (ptx::thread() - threads_.rank) / kWarp;
     return reinterpret_cast<HostCounters<kMostPeers>*>(ptx::shared_memory())[first_warp];
   }
-  /// All threads of the task. All loads are on their way before the value of any is stored: a store
-  /// holds up later instructions until its value is there, which takes 1.2 us.
+  /// Called by all threads of the task. All loads are issued before the first value is stored: a
+  /// store holds up later instructions until its value is there, which takes 1.2 us.
   __device__ __forceinline__ void share_counters() const {
     const uint32_t peer = threads_.rank;
     const bool sends = peer < task_.sends;

@@ -1,5 +1,5 @@
-// How the kernels for programs of one step read, scale and store data: direct.cuh; direct_list.cuh
-// scales by it, too.
+// Loads, scaling and stores of the kernels for programs of one step (direct.cuh). direct_list.cuh
+// uses the scaling, too.
 #pragma once
 
 #include <type_traits>
@@ -84,7 +84,8 @@ class DirectData {
     uint32_t work;
     uint32_t chunk;
   };
-  /// Returns the cursor of a channel that has so many rounds; any cursor if it has no such round.
+  /// Returns the place of `round` on a channel of `rounds` rounds. Any value if it has no such
+  /// round.
   __device__ __forceinline__ Cursor cursor_of_round(uint32_t round, uint32_t rounds) const {
     Cursor place{channel_ / works_.parts, channel_ % works_.parts};
     if (round < rounds) place = at_chunk(place);

@@ -18,8 +18,8 @@
 // advertisement and being done, a rank waits for advertisements only.
 //
 // Launch shape: grid (channels, 1), up to kMaxThreads threads, LaunchHeader::shared_bytes for
-// ListView. Peers' things are done by the last threads of the last warp, a thread for each: the
-// first ones have addresses to see to.
+// ListView. The last threads of the last warp serve the peers, one thread each: the first threads
+// have addresses to handle.
 #pragma once
 
 #include "executor/cuda/patterns/direct_list_slots.cuh"

@@ -63,9 +63,10 @@ class ListSlots {
     return rounds;
   }
 
-  /// All threads of the CTA: moves these works. A rank that has an input sends it to all that have
-  /// an output for it. The buffers are aligned to the element, and no more is known. `rounds`: the
-  /// rounds of all slots, including the round of the addresses.
+  /// Moves the hidden works through slots; called by all threads of the CTA. A rank that has an
+  /// input sends it to all ranks that have an output for it. The buffers are only known to be
+  /// aligned to the element. `rounds`: the number of all slots, including the slot of the
+  /// addresses.
   __device__ __forceinline__ void move(uint32_t rounds) {
     uint32_t round = 1;
 #pragma unroll 1

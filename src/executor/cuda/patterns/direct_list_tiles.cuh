@@ -26,8 +26,8 @@ class ListTiles {
   __device__ __forceinline__ ListTiles(const LaunchHeader& header, const ListView<kMostPeers>& view)
       : header_(header), view_(view) {}
 
-  /// All threads of the CTA: moves the tiles of this rank, warp by warp, in all works except those
-  /// with a buffer that some rank does not see.
+  /// Moves this rank's tiles of all works, warp by warp; called by all threads of the CTA. Works
+  /// that some rank does not see are left out.
   __device__ __forceinline__ void move() const {
     const uint32_t warps = ptx::threads() / kWarp;
     const uint32_t warp = ptx::thread() / kWarp;

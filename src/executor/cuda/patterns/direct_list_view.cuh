@@ -43,7 +43,7 @@ class ListView {
   __device__ __forceinline__ bool is_used(uint32_t of, bool is_output) const {
     return has_rank(is_output ? access().outputs : access().inputs, of);
   }
-  /// The ranks whose inputs and outputs this rank uses, as bits, and the addresses in them.
+  /// The ranks whose inputs and outputs this rank uses, as bits, and the offsets within them.
   __device__ __forceinline__ uint32_t sources() const { return sources_of(access(), rank()); }
   __device__ __forceinline__ uint32_t targets() const { return targets_of(access(), rank()); }
   // 32 bits hold them (kMostListBufferBytes), and take registers that the sums of eight ranks need.
@@ -56,7 +56,7 @@ class ListView {
 
   // ---- shared memory
 
-  /// The place of rank `of`'s input or output of `work`, as this rank sees it.
+  /// Returns where the address of `work`'s input or output of rank `of` lies, as this rank sees it.
   __device__ __forceinline__ uint64_t* address(uint32_t of, uint32_t work, bool is_output) const {
     return reinterpret_cast<uint64_t*>(ptx::shared_memory()) +
            2 * (of * list_.most_works + work - first_.work) + (is_output ? 1 : 0);

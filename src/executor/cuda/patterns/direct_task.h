@@ -9,14 +9,15 @@
 
 namespace niccolite::executor::cuda {
 
-/// The form of one work, as such a kernel needs it.
+/// One work as the kernels for operations of one step see it.
 struct OneStep {
   const lowering::Phases* phases;
-  uint32_t peers;  // the number of sends or of receives, the larger one
+  uint32_t peers;  // the larger of the numbers of destinations and sources
 };
 
-/// None when the work is nothing for a kernel that reduces, or for one that moves bytes: all blocks
-/// of a task are of one length, results are not sent on, and one that reduces stores nothing else.
+/// Returns the work as one step, or nothing if such a kernel cannot run it. All blocks of a task
+/// have one length, results are not sent on, and a reducing task stores nothing else. `reduces`:
+/// for a kernel that reduces; otherwise for one that moves bytes.
 std::optional<OneStep> one_step_of(const Launch& launch, size_t work, bool reduces);
 
 /// Is the program's first work one that one_step_of() knows?

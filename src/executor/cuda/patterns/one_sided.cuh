@@ -48,7 +48,8 @@ __device__ __forceinline__ void run_signal_wait(const SignalWaitArgs& args) {
   const uint64_t awaited = ptx::fetch_add_relaxed(&item.line->claimed, item.count) + item.count;
   constexpr uint32_t kSpinsPerLook = 4096;
   for (uint32_t spins = 1;; ++spins) {
-    // [consume] puts before the signals, from [publish]; the kernel's end hands them on.
+    // [consume] acquires the data put before the signals, from [publish]; the kernel's end hands
+    // them on.
     if (has_arrived(ptx::load_acquire_system(&item.line->arrived), awaited)) return;
     // Host memory, a microsecond away. Relaxed: the kernel just ends.
     if (spins % kSpinsPerLook == 0 &&

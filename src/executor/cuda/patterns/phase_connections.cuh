@@ -155,8 +155,8 @@ class PhaseConnections {
     return static_cast<int64_t>(step - credit) >= static_cast<int64_t>(header_.shape.depth);
   }
 
-  /// Gives back the slots that a stage has read, if the sender can need them in this operation. All
-  /// threads of the CTA, also threads that saw an abort.
+  /// Gives back the slots that a stage has read if the sender can need them in this operation. All
+  /// threads of the CTA call it, also after they saw an abort.
   __device__ __forceinline__ void give_credit(uint32_t stage) const {
     const uint32_t needed = work_.partition.rounds - header_.shape.depth;  // the first so many
     const uint32_t oldest = stage >= 2 ? stage - 2 : 0;                    // round that was read

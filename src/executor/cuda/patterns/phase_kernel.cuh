@@ -1,7 +1,7 @@
-// One rank's work in phases (lowering/phases.h) by LL128, by hand: blocks of the input go to peers;
-// a block is reduced with the peers' blocks, and the result stored, or sent, or both; blocks that
-// peers send are stored. The interpreter runs the same programs; tests/device compares the two,
-// docs/design/kernels.md says why this kernel exists.
+// A hand-written kernel for operations in phases (lowering/phases.h) by LL128. A rank sends blocks
+// of its input to peers; reduces a block with the peers' blocks, and stores the result, or sends
+// it, or both; and stores the blocks that peers send. The interpreter runs the same programs.
+// tests/device compares the two, docs/design/kernels.md says why this kernel exists.
 //
 //   stage      0        1        2        3         of three rounds (lowering::Pace::staggered());
 //   send     round 0  round 1  round 2              every warp goes through all stages by itself:
@@ -78,7 +78,8 @@ class PhaseKernel : private PhaseConnections {
     return at < share.bytes ? share.bytes - at : 0;
   }
 
-  /// The thread's part of a group; and the loads for it wherever the group begins and ends.
+  /// Loads the thread's part of a group in whole vec8s. load_around_input() serves groups that
+  /// begin and end anywhere.
   __device__ __forceinline__ Words load_input(const Share& share, uint32_t group) const {
     const std::byte* part = work_.input + share.at + size_t{group * kGroupData};
     const uint32_t at = group * kGroupData + offset();
@@ -154,8 +155,8 @@ class PhaseKernel : private PhaseConnections {
             }
           }
         };
-        // Only branches of whole warps within: loads on both sides of any other branch wait for
-        // each other.
+        // Only branches that are uniform in a warp are allowed within: loads on both sides of
+        // another branch would wait for each other.
         if (sizeof(Element) < kVec8 && needs_care) {
           Around around[kRows][kPeersInFlight];
           each_row([&](uint32_t k, uint32_t i, const Share& share, uint32_t at) {

@@ -9,8 +9,9 @@
 
 namespace niccolite::executor::cuda {
 
-/// The threads that copy: one thread, by bulk copies; one thread with other warps, which shift the
-/// data of a stage (stage_shift.cuh); a warp, whose threads store.
+/// The threads that copy. Thread: one thread, by bulk copies. ThreadAndShifters: one thread, and
+/// other warps that shift the contents of a stage (stage_shift.cuh). Warp: a warp whose threads
+/// store.
 enum class CopyCrew : uint8_t { Thread, ThreadAndShifters, Warp };
 
 template <typename Operation, CopyCrew kCrew>
@@ -130,9 +131,9 @@ class CopyEnds {
     destination_ = destinations_[0];
     return true;
   }
-  /// For a copy that is to be shifted, whose first destinations are open: moves the block's begin
-  /// to where these are aligned, and returns the distance of its source from there. False: the
-  /// destinations are not aligned alike.
+  /// Moves the begin of the block to where the first destinations are aligned, and sets the shift
+  /// of the source from there. For a shifted copy whose first destinations are open. Returns false
+  /// if the destinations are not aligned alike.
   __device__ __forceinline__ bool find_shift() {
     const uint32_t into = into_vec16(destination_);
     for (uint32_t d = 1; d < ndestinations_; ++d) {
@@ -224,7 +225,7 @@ class CopyEnds {
         if (!wait_until_open(cta_, port, step)) return false;
       }
       destinations_[s] = chunk_at<Operation>(cta_, port, sends_[s], storing_) + head_;
-      // Equal in all rounds.
+      // The alignment is the same in all rounds.
       is_loose_ |= !is_aligned(destinations_[s]);
     }
     if (target_ != nullptr) {
@@ -245,7 +246,7 @@ class CopyEnds {
   __device__ __forceinline__ bool may_pass_head() const {
     return !is_aligned(source_) && (!receives() || is_got()) && all_stay();
   }
-  /// Not where others read the stored data round by round.
+  /// Whether no peer reads the stored data round by round.
   __device__ __forceinline__ bool all_stay() const {
     for (uint32_t s = 0; s < instruction_.send_count; ++s) {
       if (port_of(sends_[s]).stays == 0) return false;

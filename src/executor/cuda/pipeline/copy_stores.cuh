@@ -56,8 +56,9 @@ __device__ __forceinline__ void store_vec16s(std::byte* target, const std::byte*
       [&](uint32_t at, const Vec16& vec16) { ptx::store_vec16(target + at, vec16); });
 }
 
-/// Stores by a warp, anywhere: vec8s, from where they are aligned in the target, most of them in
-/// rows that begin at a line; the bytes left at both ends by a thread each.
+/// Stores by a warp to any address: vec8s from the first aligned one in the target, mostly in rows
+/// that begin at a line. One thread stores the bytes before the first vec8, another the rest behind
+/// the last.
 template <typename Element>
 __device__ __forceinline__ void store_vec8s(std::byte* target, const std::byte* shared,
                                             uint32_t bytes) {

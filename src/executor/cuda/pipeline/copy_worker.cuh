@@ -3,22 +3,22 @@
 //   user's buffer, received slot, peer's buffer --> stage --> slots of peers, user's buffer,
 //                                                             peers' buffers
 //
-// The bytes that SMs have under way limit how much they move over links. A worker of few warps that
-// copies by loads and stores has a few kilobytes under way; the stages have a hundred, so that 16
-// CTAs move as much as 64 did. Rounds follow each other without a gap: tiles of the next rounds are
-// loaded while tiles of the last are on the way, and a slot is published once its stores are
-// complete, a few tiles later. Where all data goes direct and in no order, the CTAs share the tiles
+// The bytes under way limit how much SMs move over links. A worker of few warps that copies by
+// loads and stores has a few kilobytes under way; the stages have a hundred, so that 16 CTAs move
+// as much as 64 without stages. Rounds follow each other without a gap: tiles of the next rounds
+// are loaded while tiles of the last are on the way. A slot is published once its stores are
+// complete, a few tiles later. If all ends are direct and need no order, the CTAs share the tiles
 // (tiles.cuh). Reading ahead is allowed: workers wait for each other through connections alone, so
-// that nothing but the arrival of a slot makes a source valid.
+// that only the arrival of a slot makes a source valid.
 //
-// One thread drives bulk copies, one instruction after the other, so that its work for a tile
-// bounds the speed of the worker: a tile costs two waits, its copies and a few additions. All else
-// is done once for a round. Bulk copies move between addresses that are aligned to 16 bytes. Where
-// a buffer is not, this rank's or one that a peer advertises, the thread finds out before it has
-// stored anything, and begins anew with other warps that shift the data of a stage
-// (stage_shift.cuh); it then loads the vec16s around a tile. Where there are no other warps, or not
-// all destinations are aligned alike, others take over: threads without stages (kernel.cuh:
-// run_copy()), or a warp, which stores a tile from where it begins in its vec16s.
+// One thread drives bulk copies, one instruction after the other, so its work for a tile limits the
+// speed of the worker. A tile costs two waits, its copies and a few additions; all other work is
+// done once a round. Bulk copies need addresses aligned to 16 bytes. If a buffer of this rank or of
+// a peer is not aligned, the thread finds out before it has stored anything. It begins anew with
+// other warps, which shift the contents of a stage (stage_shift.cuh); for this the thread loads
+// whole vec16s around a tile. Without such warps, or if the destinations are not aligned alike,
+// others take over: threads without stages (kernel.cuh: run_copy()), or a warp that stores a tile
+// from its begin within the vec16s.
 //
 // For workers of one instruction with one operand that is not scaled (lowering/workers.h). Simple's
 // slots, steps and counters are the same: the other end may be served by any code.
@@ -53,8 +53,8 @@ class CopyWorker : private CopyEnds<Operation, kCrew> {
  public:
   using typename Ends::Ring;
 
-  /// By the crew. `pointers`: the worker's, shared (WorkerTask::pointers). `handover`: null, or the
-  /// place where the thread gives other warps their task, as soon as it knows.
+  /// Called by the crew. `pointers`: the worker's shared memory (WorkerTask::pointers). `handover`:
+  /// null, or the place where the thread tells other warps their task, as soon as it knows.
   __device__ __forceinline__ CopyWorker(const Cta& cta, const WorkerTask& task,
                                         std::byte** pointers, Handover* handover = nullptr)
       : Ends(cta, task, pointers, handover),
@@ -84,8 +84,8 @@ class CopyWorker : private CopyEnds<Operation, kCrew> {
       }
     }
     load_.enter(0, this->whole_bytes(0));
-    // Reductions send results, or data to be reduced: nothing that they could share. (And their
-    // kernels have no registers to spare.)
+    // Workers of a reduction send data to be reduced, or results: they have no tiles to share. (And
+    // their kernels have no registers to spare.)
     if constexpr (Operation::kReduces) {
       run_pipeline(ring_, Flow<Rounds>{*this});
     } else {
@@ -119,12 +119,13 @@ class CopyWorker : private CopyEnds<Operation, kCrew> {
     ring_.end(warps);
     return true;
   }
-  /// run_shifted() hands over the shift, and this.
+  /// Flag that run_shifted() hands over together with the shift.
   static constexpr uint64_t kShifts = uint64_t{1} << 32;
 
  private:
   static constexpr uint32_t kToBeRunByOthers = 1;
-  /// Dynamic tiles are as long as the loads before it is known whether there are any.
+  /// Length of a dynamic tile: the stages that are loaded before it is known whether there are
+  /// dynamic tiles.
   static constexpr uint32_t kStagesOfTile = 4;
 
   /// Behind the pipeline, be it done or aborted.
@@ -250,7 +251,7 @@ class CopyWorker : private CopyEnds<Operation, kCrew> {
   // ---- dynamic tiles
 
   __device__ __forceinline__ void run_dynamic_or_rounds() {
-    // Got data comes over a link, wherever it goes.
+    // A received block comes over a link: the lines of its source count, wherever it goes.
     const uint32_t into_line = this->receives() ? bytes_into_line(source_) : 0;
     if (may_be_dynamic()) {
       // The own first tile is the beginning of the first round, too.
@@ -263,7 +264,7 @@ class CopyWorker : private CopyEnds<Operation, kCrew> {
     run_pipeline(ring_, Flow<Rounds>{*this});
   }
 
-  // A tile lies in one round: the first tile is that round's beginning, too.
+  // Length of a tile, at most a round: the first tile is also the begin of the first round.
   __device__ __forceinline__ uint32_t vec16s_of_tile() const {
     const uint32_t most = kStagesOfTile * stage_bytes_;
     return (most < chunk_bytes_ ? most : chunk_bytes_) / kVec16;
@@ -285,8 +286,8 @@ class CopyWorker : private CopyEnds<Operation, kCrew> {
     return (this->port_of(sends_[0]).control - cta_.channel())->tile_counters;
   }
 
-  /// From here on the worker waits for loads and stores only. The first tile is loaded, and the
-  /// destinations of the first round are set.
+  /// Moves dynamic tiles; from here on the worker waits only for loads and stores. The first tile
+  /// is loaded, and the destinations of the first round are open.
   __device__ __forceinline__ void run_dynamic() {
     own_start_ = static_cast<uint32_t>(cta_.channel() * stride_vec16s());
     const uint32_t tile = vec16s_of_tile();
@@ -296,7 +297,7 @@ class CopyWorker : private CopyEnds<Operation, kCrew> {
                        bytes_into_line(destination_ - this->from_own(own_start_)) / kVec16);
     tiles_ = &tiles;
     take_tile();
-    // Without the tile that is loaded.
+    // The first tile is loaded already.
     left_.at += tile;
     left_.vec16s = left_.vec16s > tile ? left_.vec16s - tile : 0;
     run_pipeline(ring_, Flow<Dynamic>{*this});

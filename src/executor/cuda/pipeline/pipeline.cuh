@@ -13,16 +13,16 @@
 //   worker                         tiles                                      drain
 //   copy_worker.cuh: Rounds        of its channel, round by round             stores
 //   copy_worker.cuh: Dynamic       of all channels, whoever is free           stores
-//   pull_server.cuh                tiles that the peer pulls                  stores
+//   pull_server.cuh                pulled by the peer                         stores
 //   reduce_worker.cuh: GotTiles    of all channels, any warp that is free     reduces
-//   pulled_tiles.cuh: PulledTiles  tiles that another warp has pulled         reduces
+//   pulled_tiles.cuh: PulledTiles  pulled by a warp beside it                 reduces
 //
-// The crew drives it (Crew): one thread, where bulk copies (TMA) both fill stages and store them; a
-// warp, where threads store or reduce the data of stages. Stages are filled by bulk copies on
-// architectures from 9.0 on, elsewhere by cp.async, to which every thread of the warp adds its
-// part; so there all is driven by warps.
+// The Crew drives the pipeline. It is one thread if bulk copies (TMA) both fill and store the
+// stages, and a warp if threads store or reduce their contents. Architectures from 9.0 on fill
+// stages by bulk copies. Older ones use cp.async, to which every thread of the warp adds its part,
+// so there warps drive everything.
 //
-// Waits, and the orders that make them right:
+// The waits and their orders:
 //
 //   the tile is there      [cached], [delivered] or [tile] acquire -> fence_bulk -> fill
 //   a stage is full        fill -> its barrier in shared memory -> drain
@@ -45,10 +45,10 @@
 
 namespace niccolite::executor::cuda {
 
-/// The result of the search for the next tile.
+/// The outcome of the search for the next tile.
 enum class Next : uint8_t {
   Found,  // it is known by now which it is, or a part of it is on its way to a stage
-  Later,  // not yet
+  Later,  // not available yet
   End,    // there is none
 };
 

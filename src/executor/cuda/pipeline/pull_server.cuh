@@ -1,6 +1,6 @@
-// The work of a worker that exposes its input while the peer reduces: it sends the tiles that the
-// peer pulls (protocol/pull.h), through stages (pipeline.cuh). If the peer reads the exposed data,
-// or is done, there are none.
+// The server of an exposing worker while the peer reduces: it sends the tiles that the peer pulls
+// (protocol/pull.h), through stages (pipeline.cuh). If the peer reads the exposed buffer itself, or
+// has finished, there are no pulls.
 //
 //   user's buffer --> stage --> place of the pull in the peer's slots
 //

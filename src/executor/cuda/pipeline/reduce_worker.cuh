@@ -1,5 +1,5 @@
-// A worker that reduces what its peers expose (direct gets, protocol/advertisement.h), in dynamic
-// tiles (tiles.cuh) that the warps of all CTAs take: each of them is a pipeline
+// A worker that reduces the exposed buffers of its peers (direct gets, protocol/advertisement.h).
+// The warps of all CTAs take dynamic tiles (tiles.cuh), and each warp is a pipeline
 // (stage_reduction.cuh).
 //
 // With fixed parts for each channel, the operation would be as slow as its slowest multiprocessor,

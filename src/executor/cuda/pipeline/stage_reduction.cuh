@@ -1,16 +1,16 @@
-// A warp of a reduction with its ring of stages (pipeline.cuh): a stage has a part of each operand;
-// all threads reduce it when it is full, and store the result:
+// A reducing warp's use of its ring of stages (pipeline.cuh): a stage holds a part of each operand.
+// When it is full, all threads reduce it and store the result:
 //
 //   own input ----.                                        .-> own output
 //   peers' data ---+--> | stage | stage | stage |-- reduce +-> peers' outputs
 //
-// Loads that lie across lines of 128 bytes take twice as many packets: where an operand does not
-// begin at a line, parts begin at the line before, and are read from where they begin in it, by
-// words if need be. (A line that holds one byte of a buffer can be read.) Stores are aligned to
-// vec16s at the first destination (reduce_worker.cuh), and at most others.
+// Loads across lines of 128 bytes take twice as many packets. If an operand does not begin at a
+// line, its parts begin at the line before and are read from their offset in it, by words if need
+// be. (A line that holds one byte of a buffer can be read.) Stores are aligned to vec16s at the
+// first destination (reduce_worker.cuh), and at most others.
 //
-// Loads by the threads themselves would take registers while they are on their way, and 24 CTAs of
-// such threads do not fill a link that 10 with rings do.
+// Loads by threads take registers while they are on the way: 24 CTAs without rings do not fill a
+// link that 10 CTAs with rings fill.
 #pragma once
 
 #include "executor/cuda/interpreter/simple_step.cuh"

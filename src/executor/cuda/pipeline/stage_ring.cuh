@@ -30,8 +30,8 @@ struct Crew {
   }
 };
 
-/// By all threads of a warp; one of them looks: the looks of all would take the time of the thread
-/// that drives a copy.
+/// Waits for a stage; called by all threads of a warp. Only one thread looks: looks of all would
+/// take time from the thread that drives a copy.
 __device__ __forceinline__ void await_stage_together(uint64_t* barrier, uint32_t parity) {
   if (Crew<true>::leads()) ptx::await_stage(barrier, parity);
   ptx::barrier_warp();
@@ -100,7 +100,8 @@ class StageRing : public Crew<kByWarp> {
   }
   __device__ __forceinline__ uint32_t pending() const { return pending_; }
   __device__ __forceinline__ bool is_empty() const { return pending_ == 0; }
-  /// A thread leaves some stages to the stores that it has under way to the sinks.
+  /// Whether a stage is free. A thread keeps some stages for the stores that are under way to the
+  /// sinks.
   __device__ __forceinline__ bool has_room() const {
     return pending_ < (kByWarp ? stages() : kStages - kBeingStored);
   }
@@ -182,8 +183,8 @@ class StageRing : public Crew<kByWarp> {
   __device__ __forceinline__ void abandon() {
     for (; pending_ != 0; pass_first()) ptx::await_stage(filled_barrier(first_), turn_);
   }
-  /// With nothing pending, and all stores complete: there are no more stages for the warps that
-  /// shift. Each of them waits for one of the next.
+  /// Tells the shifting warps that there are no more stages: each waits for one of the next.
+  /// Nothing is pending, and all stores are complete.
   __device__ __forceinline__ void end(uint32_t shifting_warps) {
     static_assert(kIsShifted);
     for (uint32_t i = 0; i < shifting_warps; ++i) {
@@ -206,7 +207,8 @@ class StageRing : public Crew<kByWarp> {
   __device__ __forceinline__ std::byte* memory_of(uint32_t s) const {
     return memory_ + s * operands_ * area_.stage_bytes;
   }
-  /// By all threads of a warp, after its last store to the stage: bulk copies read the stage.
+  /// Gives a shifted stage to the bulk copies that read it. Called by all threads of a warp after
+  /// their last store to it.
   __device__ __forceinline__ void leave_shifted(uint32_t s) const {
     ptx::fence_bulk_of_shared();
     ptx::barrier_warp();

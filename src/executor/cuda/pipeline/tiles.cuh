@@ -97,7 +97,7 @@ class ChannelTiles {
     const uint32_t in_channel = number / channels_ * tile_;
     const uint32_t channel = number % channels_ * stride_;
     const uint32_t end_of_channel = channel + stride_ < block_ ? channel + stride_ : block_;
-    // The begin of a tile of the channel: 0, the channel's end, or the end of a line.
+    // Rounds a position in the channel up to a line, or to the channel's end.
     const auto place_of = [&](uint32_t vec16) {
       const uint32_t at = channel + vec16;
       const uint32_t line = at + (kLineVec16s - (into_line_ + at) % kLineVec16s) % kLineVec16s;

@@ -114,7 +114,7 @@ __device__ __forceinline__ uint64_t exchange_acquire_system(uint64_t* address, u
                : "memory");
   return before;
 }
-/// Returns the value before. For threads of one GPU; orders nothing else.
+/// Adds `value`, and returns the value before. For threads of one GPU; orders nothing else.
 __device__ __forceinline__ uint64_t fetch_add_relaxed(uint64_t* address, uint64_t value) {
   uint64_t before;
   asm volatile("atom.relaxed.gpu.global.add.u64 %0, [%1], %2;"

@@ -1,12 +1,12 @@
-// The instructions of stages, a part of ptx.cuh: data is copied to shared memory while the thread
-// goes on (pipeline.cuh). A stage's barrier in shared memory says when it is full.
+// The instructions of stages, a part of ptx.cuh: copies to shared memory while the thread goes on
+// (pipeline.cuh). A stage's barrier in shared memory says when it is full.
 //
-// From 9.0 on, by bulk copies: 16 bytes and their multiples, between global and shared memory, by a
-// unit of their own. A load announces its bytes at the barrier; one thread commits stores in
-// groups, and waits for them by group. Before 9.0, by loads of 16 bytes each, which the threads
-// that start them announce. The host cannot tell the two apart: kernels ask has_bulk_copies(), and
-// a kernel that comes to a bulk copy where there are none traps, rather than to go on without its
-// data.
+// Architectures from 9.0 on use bulk copies: a unit of their own moves multiples of 16 bytes
+// between global and shared memory. A load announces its bytes at the barrier. Stores are waited
+// for in groups, which one thread commits. Older architectures use loads of 16 bytes each,
+// announced by the threads that start them. The host cannot tell the two apart, so kernels ask
+// has_bulk_copies(). A bulk copy on an architecture without them traps, rather than to go on
+// without its data.
 #pragma once
 
 #include <cstddef>
