@@ -261,8 +261,8 @@ ncclResult_t ncclDevCommCreate(ncclComm_t comm, const ncclDevCommRequirements_t*
 ncclResult_t pncclDevCommCreate(ncclComm_t comm, const ncclDevCommRequirements_t* reqs,
                                 ncclDevComm_t* outDevComm);
 
-/* Ends a device communicator, a copy of whose struct suffices. No kernel of any rank of the team may
- * use it any more: synchronize before. ncclInvalidArgument: a null argument, or none that
+/* Ends a device communicator, a copy of whose struct suffices. No kernel of any rank of the team
+ * may use it any more: synchronize before. ncclInvalidArgument: a null argument, or none that
  * ncclDevCommCreate made for `comm`. */
 ncclResult_t ncclDevCommDestroy(ncclComm_t comm, const ncclDevComm_t* devComm);
 ncclResult_t pncclDevCommDestroy(ncclComm_t comm, const ncclDevComm_t* devComm);
