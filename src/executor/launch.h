@@ -27,6 +27,7 @@
 
 #include "executor/command.h"
 #include "executor/list_access.h"
+#include "executor/list_schedule.h"
 #include "executor/numeric.h"
 #include "executor/partition.h"
 #include "executor/program.h"
@@ -111,6 +112,7 @@ struct Launch {
   uint32_t list_channels = 0;  // 0: it is no list
   uint32_t list_parts = 1;     // channels of each of its works; list_channels is a multiple
   std::optional<ListAccess> list_access{};
+  ListOperation list_operation{};  // of list_access: what each work is, as prove_list() proves
 
   bool is_list() const { return list_channels > 0; }
 };

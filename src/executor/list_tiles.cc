@@ -64,6 +64,10 @@ uint32_t works_between(const ListPosition& first, const ListPosition& end) {
 Status check_direct_list(const Launch& launch) {
   constexpr uint64_t kMostTiles = std::numeric_limits<uint16_t>::max();  // ListPosition
   TRY(check_connections(launch));
+  if (launch.list_operation.nranks != launch.program->nranks)
+    return Status::internal("a direct list of {} ranks among {}", launch.list_operation.nranks,
+                            launch.program->nranks);
+  TRY(prove_list(*launch.list_access, launch.list_operation));
   const size_t works = launch.works.size();
   if (works == 0 || works > kMostDirectListWorks || launch.list_channels == 0 ||
       launch.list_channels > launch.shape.channels)

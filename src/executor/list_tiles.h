@@ -18,8 +18,9 @@ std::vector<ListPosition> share_list_tiles(const Launch& launch);
 /// Returns the number of works that the channel between these two positions takes part in.
 uint32_t works_between(const ListPosition& first, const ListPosition& end);
 
-/// Can the list be carried out: are there works, one connection each way to each other rank, a tile
-/// for each channel, and room for the addresses of a channel's works in a slot? Errors: Internal.
+/// Can the list be carried out: is its access proved (prove_list()), are there works, one
+/// connection each way to each other rank, a tile for each channel, and room for the addresses of a
+/// channel's works in a slot? Errors: Internal.
 Status check_direct_list(const Launch& launch);
 
 }  // namespace niccolite::executor

@@ -56,6 +56,7 @@ void plan_list(Batch batch, const planner::Settings& settings, Planned& planned)
   planned.plan = std::move(batch.plans[0]);
   launch.type = planned.plan.type;
   launch.list_access = planned.plan.list_access;
+  launch.list_operation = planned.plan.list_operation;
   const auto works = static_cast<uint32_t>(batch.tasks.size());
   const uint32_t channels = planned.plan.shape.channels;
   if (batch.goes_direct) {

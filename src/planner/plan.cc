@@ -137,8 +137,11 @@ Result<std::optional<Plan>> Planner::listed(const Request& request) {
 
 Result<std::optional<Plan>> Planner::listed_directly(const Request& request) {
   if (decide_ != nullptr) return std::optional<Plan>();
-  const std::optional<executor::ListAccess> access =
-      find_list_access(settings_, request.collective, request.root);
+  const executor::ListOperation operation{
+      .collective = request.collective,
+      .nranks = settings_.nranks,
+      .root = schedule::has_root(request.collective) ? request.root : 0};
+  const std::optional<executor::ListAccess> access = find_list_access(settings_, operation);
   if (!access) return std::optional<Plan>();
   // Without a root every rank needs all others to begin. With a root a rank can begin by itself.
   if (fills_slots_first_ && schedule::has_root(request.collective) &&
@@ -153,6 +156,7 @@ Result<std::optional<Plan>> Planner::listed_directly(const Request& request) {
   plan.shape = shape_of(settings_, Collective::AllReduce, plan.protocol);
   plan.program = TRY(program(one_shot, /*root=*/0)).program;
   plan.list_access = access;
+  plan.list_operation = operation;
   plan.microseconds = predict_in_direct_list(settings_, request);
   plan.reduces = schedule::reduces(request.collective);
   size_t count = request.bytes();

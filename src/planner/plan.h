@@ -32,6 +32,7 @@ struct Plan {
   bool reduces = false;
   uint32_t pull_bytes = 0;                          // Launch::pull_bytes
   std::optional<executor::ListAccess> list_access;  // Launch::list_access
+  executor::ListOperation list_operation{};         // Launch::list_operation
   Choice choice;                                    // of a collective
   double microseconds = 0;                          // predicted
 };

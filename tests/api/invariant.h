@@ -32,13 +32,15 @@ struct Run {
   size_t misalignment = 0;      // elements
   bool is_in_place = false;
   bool is_captured = false;  // in a graph, which runs twice
+  size_t calls = 1;          // in one group, of a part each: all but ReduceScatter
 };
 
 inline std::string describe(const Run& run) {
   return "call " + std::to_string(static_cast<int>(run.call)) + ", type " +
          std::to_string(run.type) + ", " + std::to_string(run.count) + " elements from " +
          std::to_string(run.first) + ", misaligned by " + std::to_string(run.misalignment) +
-         (run.is_in_place ? ", in place" : "") + (run.is_captured ? ", captured" : "");
+         (run.is_in_place ? ", in place" : "") + (run.is_captured ? ", captured" : "") + ", in " +
+         std::to_string(run.calls) + " calls";
 }
 
 struct Rank {
@@ -124,17 +126,20 @@ inline std::string perform(std::span<const Rank> ranks, int nranks, const Run& r
   };
   const auto call = [&] {
     nccl(ncclGroupStart());
-    for (size_t i = 0; i < ranks.size(); ++i) {
-      const Rank& rank = ranks[i];
-      const Buffers& own = buffers[i];
-      nccl(run.call == Call::AllReduce ? ncclAllReduce(own.input, own.output, run.count, run.type,
-                                                       ncclSum, rank.comm, rank.stream)
-           : run.call == Call::Reduce
-               ? ncclReduce(own.input, own.output, run.count, run.type, ncclSum, nranks - 1,
-                            rank.comm, rank.stream)
-               : ncclReduceScatter(own.input, own.output, run.count, run.type, ncclSum, rank.comm,
-                                   rank.stream));
-    }
+    for (size_t i = 0; i < ranks.size(); ++i)
+      for (size_t part = 0; part < run.calls; ++part) {
+        const Rank& rank = ranks[i];
+        const size_t start = run.count * part / run.calls;
+        const size_t count = run.count * (part + 1) / run.calls - start;
+        const unsigned char* const input = buffers[i].input + start * bytes_of(run.type);
+        unsigned char* const output = buffers[i].output + start * bytes_of(run.type);
+        nccl(run.call == Call::AllReduce
+                 ? ncclAllReduce(input, output, count, run.type, ncclSum, rank.comm, rank.stream)
+             : run.call == Call::Reduce ? ncclReduce(input, output, count, run.type, ncclSum,
+                                                     nranks - 1, rank.comm, rank.stream)
+                                        : ncclReduceScatter(input, output, count, run.type, ncclSum,
+                                                            rank.comm, rank.stream));
+      }
     nccl(ncclGroupEnd());
   };
   const auto for_each = [&](const std::function<void(const Rank&, size_t)>& body) {
@@ -203,7 +208,8 @@ inline std::string perform_all(std::span<const Rank> ranks, int nranks, size_t s
                       .count = count,
                       .misalignment = turn % 3,
                       .is_in_place = turn % 2 == 1,
-                      .is_captured = turn / 2 % 2 == 1};
+                      .is_captured = turn / 2 % 2 == 1,
+                      .calls = turn / 4 % 2 == 1 && call != Call::ReduceScatter ? 3u : 1u};
         if (std::string wrong = perform(ranks, nranks, run); !wrong.empty()) return wrong;
         ++turn;
       }

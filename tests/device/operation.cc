@@ -263,9 +263,10 @@ executor::Launch launch_of(const Operation& operation,
   } else if (operation.list > 0) {
     launch.works = list_works(operation, buffers);
     launch.list_channels = std::min(operation.channels, static_cast<uint32_t>(launch.works.size()));
-    const auto all = static_cast<uint8_t>((1u << operation.nranks) - 1);
-    if (operation.is_reached)
-      launch.list_access = executor::ListAccess{.inputs = all, .outputs = all};
+    if (operation.is_reached) {
+      launch.list_operation = {.collective = operation.collective, .nranks = operation.nranks};
+      launch.list_access = executor::list_access_of(launch.list_operation);
+    }
   } else {
     executor::Work& work = launch.works.emplace_back();
     work.partition = partition_of(operation, *program);

@@ -10,8 +10,10 @@
 
 #include "executor/cuda/launch/kernel_launch.h"
 #include "executor/host/plan.h"
+#include "executor/list_schedule.h"
 #include "lowering/check.h"
 #include "planner/form.h"
+#include "schedule/check.h"
 
 namespace niccolite::executor {
 namespace {
@@ -188,6 +190,110 @@ TEST(PlanMutants, AreRefusedByExecutorsAsByTheChecker) {
       const bool is_always_safe = name == kTakesPuts && executor.facilities.threads_pass_on_puts;
       EXPECT_EQ(count == 0, is_always_safe)
           << executor.name << ": of all that " << name << ", " << count << " are refused";
+    }
+  }
+}
+
+/// A direct list: the accesses of its ranks, and the operation that they are to carry out.
+struct List {
+  ListAccess access;
+  ListOperation operation;
+};
+
+Status prove_both_ways(const List& list) {
+  const Schedule direct = list_schedule(list.access, list.operation);
+  TRY(schedule::check(direct, {.depth = 1}));
+  const AccessPlan plan = TRY(lower_list(direct));
+  TRY(check(plan, {.with_aborts = false}));
+  return schedule::check(list_schedule_in_slots(list.access, list.operation), {.depth = 1});
+}
+
+/// One bit, the form, the collective or the root is another one.
+std::vector<List> mutants_of(const List& list) {
+  using schedule::Collective;
+  std::vector<List> mutants;
+  for (int rank = 0; rank < list.operation.nranks; ++rank) {
+    mutants.push_back(list);
+    mutants.back().access.inputs ^= static_cast<uint8_t>(1u << rank);
+    mutants.push_back(list);
+    mutants.back().access.outputs ^= static_cast<uint8_t>(1u << rank);
+    if (!schedule::has_root(list.operation.collective) || rank == list.operation.root) continue;
+    mutants.push_back(list);
+    mutants.back().operation.root = rank;
+  }
+  for (const ListForm form : {ListForm::Whole, ListForm::Scatter, ListForm::Gather}) {
+    if (form == list.access.form) continue;
+    mutants.push_back(list);
+    mutants.back().access.form = form;
+  }
+  for (const Collective collective :
+       {Collective::AllReduce, Collective::Reduce, Collective::Broadcast, Collective::AllGather,
+        Collective::ReduceScatter, Collective::AllToAll}) {
+    if (collective == list.operation.collective) continue;
+    mutants.push_back(list);
+    mutants.back().operation.collective = collective;
+  }
+  return mutants;
+}
+
+/// Two operations of the list, over connections whose memory nobody may touch.
+class ListLaunch {
+ public:
+  explicit ListLaunch(int nranks) {
+    constexpr uint32_t kSlotBytes = 640;
+    const Schedule schedule =
+        planner::one_step(schedule::Collective::AllReduce)->build(nranks, {}).take();
+    launch_.program = std::make_shared<const Program>(compile(schedule, /*rank=*/0).take());
+    launch_.protocol = Protocol::LL;
+    launch_.shape = {.channels = 1, .depth = 2, .slot_bytes = kSlotBytes};
+    launch_.control = launch_.control_device = &control_;
+    launch_.list_channels = 1;
+    for (int work = 0; work < 2; ++work)
+      launch_.works.emplace_back().partition = make_partition(
+          1000, 1, /*nblocks=*/1,
+          {.max_channels = 1, .slot_data_bytes = data_bytes(Protocol::LL, kSlotBytes)});
+    set_ports(launch_, std::vector<PortAddress>(
+                           launch_.program->ports.size(),
+                           {.slots = slots_, .control = &block_, .remote_control = &block_}));
+  }
+
+  Launch of(const List& list) const {
+    Launch launch = launch_;
+    launch.list_access = list.access;
+    launch.list_operation = list.operation;
+    return launch;
+  }
+
+ private:
+  ControlWords control_{};
+  ControlBlock block_{};
+  std::byte slots_[1]{};
+  Launch launch_;
+};
+
+TEST(ListMutants, AreRefusedByExecutorsAsByTheChecker) {
+  using schedule::Collective;
+  for (const int nranks : {2, 3, 4}) {
+    const ListLaunch launches(nranks);
+    for (const Collective collective :
+         {Collective::AllReduce, Collective::Reduce, Collective::Broadcast, Collective::AllGather,
+          Collective::ReduceScatter}) {
+      SCOPED_TRACE(testing::Message() << schedule::name_of(collective) << " of " << nranks);
+      const ListOperation operation{.collective = collective,
+                                    .nranks = nranks,
+                                    .root = schedule::has_root(collective) ? 1 : 0};
+      const List right{*list_access_of(operation), operation};
+      const auto expect = [&](const List& list, bool is_right) {
+        EXPECT_EQ(prove_both_ways(list).is_ok(), is_right);
+        const Launch launch = launches.of(list);
+        for (const Status& prepared :
+             {cuda::prepare(launch).status().copy(), host::Plan::create(launch).status().copy()}) {
+          EXPECT_EQ(prepared.is_ok(), is_right) << prepared.message();
+          if (!is_right) EXPECT_EQ(prepared.code(), Code::InternalError);
+        }
+      };
+      expect(right, true);
+      for (const List& mutant : mutants_of(right)) expect(mutant, false);
     }
   }
 }

@@ -455,7 +455,7 @@ TEST(Choice, BetweenMachinesSmallOperationsOfGpusAreByWords) {
     EXPECT_EQ(choose(settings, collective, 4 << 20).value().protocol, Protocol::Simple)
         << function_name(collective);
     EXPECT_FALSE(choose_for_list(settings, collective, 8)) << "whose kernel tells no proxy";
-    EXPECT_FALSE(find_list_access(settings, collective, 0));
+    EXPECT_FALSE(find_list_access(settings, {.collective = collective, .nranks = settings.nranks}));
   }
 }
 

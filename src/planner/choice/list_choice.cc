@@ -33,34 +33,20 @@ std::optional<Choice> choose_for_list(const Settings& settings, Collective colle
 }
 
 std::optional<executor::ListAccess> find_list_access(const Settings& settings,
-                                                     Collective collective, int root) {
+                                                     const executor::ListOperation& operation) {
   if (!settings.reaches_users || settings.spans_machines || settings.nranks < 2 ||
       settings.nranks > static_cast<int>(executor::kMostRanksOfListAccess))
     return std::nullopt;
-  if (settings.is_invariant && schedule::reduces(collective)) return std::nullopt;
   // A list uses the connections of the one-shot all-reduce by LL. So it is allowed only if the
   // user's selection excludes no algorithm, and LL is available.
-  const auto kind = static_cast<size_t>(collective);
-  if (!allows_all(settings, collective) || !settings.protocols[kind][size_t(Protocol::LL)] ||
-      most_channels(settings, Protocol::LL) == 0)
+  const auto kind = static_cast<size_t>(operation.collective);
+  if (!allows_all(settings, operation.collective) ||
+      !settings.protocols[kind][size_t(Protocol::LL)] || most_channels(settings, Protocol::LL) == 0)
     return std::nullopt;
-  const auto all = static_cast<uint8_t>((1u << settings.nranks) - 1);
-  const auto only_root = static_cast<uint8_t>(1u << root);
-  using executor::ListForm;
-  switch (collective) {
-    case Collective::AllReduce:
-      return executor::ListAccess{.form = ListForm::Whole, .inputs = all, .outputs = all};
-    case Collective::Reduce:
-      return executor::ListAccess{.form = ListForm::Whole, .inputs = all, .outputs = only_root};
-    case Collective::Broadcast:
-      return executor::ListAccess{.form = ListForm::Whole, .inputs = only_root, .outputs = all};
-    case Collective::ReduceScatter:
-      return executor::ListAccess{.form = ListForm::Scatter, .inputs = all, .outputs = all};
-    case Collective::AllGather:
-      return executor::ListAccess{.form = ListForm::Gather, .inputs = all, .outputs = all};
-    default:
-      return std::nullopt;
-  }
+  const std::optional<executor::ListAccess> access = executor::list_access_of(operation);
+  if (access && settings.is_invariant && !executor::reduces_in_one_order(*access, operation))
+    return std::nullopt;
+  return access;
 }
 
 namespace {

@@ -4,7 +4,7 @@
 
 #include <optional>
 
-#include "executor/list_access.h"
+#include "executor/list_schedule.h"
 #include "planner/choice/choice.h"
 #include "planner/request.h"
 
@@ -18,7 +18,7 @@ std::optional<Choice> choose_for_list(const Settings& settings, Collective colle
 /// Returns the accesses of the ranks in an operation of a list over buffers that all ranks reach;
 /// none if ranks do not reach the buffers, or other settings forbid it.
 std::optional<executor::ListAccess> find_list_access(const Settings& settings,
-                                                     Collective collective, int root);
+                                                     const executor::ListOperation& operation);
 /// True if a list of `operations`, of `bytes` together, is faster than the alternatives.
 /// `is_captured`: in a graph, whose buffers are looked up once.
 bool pays_direct_list(const Settings& settings, Collective collective, size_t operations,

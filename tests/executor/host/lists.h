@@ -25,21 +25,12 @@ inline constexpr uint32_t kListChannels = 3;
 struct ListCase {
   Collective collective;
   const char* algorithm;  // of the schedule that results are held against
-  ListForm form;
 };
-inline constexpr ListCase kListCases[] = {{Collective::AllReduce, "one_shot", ListForm::Whole},
-                                          {Collective::Reduce, "direct", ListForm::Whole},
-                                          {Collective::Broadcast, "direct", ListForm::Whole},
-                                          {Collective::ReduceScatter, "direct", ListForm::Scatter},
-                                          {Collective::AllGather, "direct", ListForm::Gather}};
-
-inline ListAccess access_of(const ListCase& c, int nranks, int root) {
-  const auto all = static_cast<uint8_t>((1u << nranks) - 1);
-  const auto only_root = static_cast<uint8_t>(1u << root);
-  return {.form = c.form,
-          .inputs = c.collective == Collective::Broadcast ? only_root : all,
-          .outputs = c.collective == Collective::Reduce ? only_root : all};
-}
+inline constexpr ListCase kListCases[] = {{Collective::AllReduce, "one_shot"},
+                                          {Collective::Reduce, "direct"},
+                                          {Collective::Broadcast, "direct"},
+                                          {Collective::ReduceScatter, "direct"},
+                                          {Collective::AllGather, "direct"}};
 
 /// Where ranks see buffers: of each rank a table for the peers.
 enum class Sight : uint8_t {
@@ -90,7 +81,10 @@ class Lists {
     connections_.open_ranks = sight == Sight::Open ? ~0u : 0;
     auto launches = connections_.launches_in_a_list(parts, type, reduction, channels);
     for (Launch& launch : launches) {
-      launch.list_access = access_of(case_, connections_.nranks(), root_);
+      launch.list_operation = {.collective = case_.collective,
+                               .nranks = connections_.nranks(),
+                               .root = schedule::has_root(case_.collective) ? root_ : 0};
+      launch.list_access = list_access_of(launch.list_operation);
       if (sight == Sight::Open) continue;
       for (Work& work : launch.works) {
         work.buffers.input_shifts = table(sight, random);
