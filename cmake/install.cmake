@@ -16,6 +16,7 @@ file(RELATIVE_PATH bin_to_lib /${CMAKE_INSTALL_BINDIR} /${CMAKE_INSTALL_LIBDIR})
 file(RELATIVE_PATH pkgconfig_to_prefix /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 
 install(FILES include/nccl.h include/nccl_device.h include/niccolite.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(DIRECTORY include/niccolite DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
 install(DIRECTORY vcuda/include/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/vcuda FILES_MATCHING PATTERN "*.h")
 install(TARGETS niccolite EXPORT NiccoliteTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(TARGETS vcuda EXPORT NiccoliteTargets LIBRARY DESTINATION ${vcuda_libdir})

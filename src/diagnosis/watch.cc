@@ -40,6 +40,7 @@ void Watch::look() {
   log_.recorder()->look();
   Time earliest, latest;
   const Report report = take_report(&earliest, &latest);
+  hear_complaints();
   is_over_ = is_over_ || hooks_.has_failed();
   std::optional<Wait> wait;
   if (report.kind != ReportKind::None && is_other_rank(static_cast<int>(report.peer), rank_)) {
@@ -65,6 +66,75 @@ void Watch::look() {
     // An answer of each of many ranks takes its time.
     next_survey_ = looked_ + kSurveyInterval * (1 + nranks_ / 64);
     hooks_.survey();
+  }
+}
+
+namespace {
+
+using executor::KernelCall;
+using executor::KernelComplaint;
+
+bool is_wait(KernelCall call) {
+  return call == KernelCall::BarrierStands || call == KernelCall::ChannelStands;
+}
+
+std::string describe(const KernelComplaint& bad) {
+  switch (bad.call) {
+    case KernelCall::None:
+      break;
+    case KernelCall::Barrier:
+      return fmt::format(
+          "makes barrier {}, which is not one of the device communicator's (lsaBarrierCount)",
+          static_cast<int64_t>(bad.value));
+    case KernelCall::Signal:
+      return fmt::format("signals peer {}, or on a channel, that there is not", bad.peer);
+    case KernelCall::Wait:
+      return fmt::format("waits for peer {}, or on a channel, that there is not", bad.peer);
+    case KernelCall::Put:
+      return fmt::format(
+          "puts elements up to {} to peer {}: that is beyond the buffer or its window, or there is "
+          "no such peer",
+          bad.value, bad.peer);
+    case KernelCall::LoadReduce:
+    case KernelCall::StoreAll:
+      return fmt::format(
+          "{} the pack at element {}: that is beyond the buffer or its window, or not a multiple "
+          "of "
+          "a pack's elements",
+          bad.call == KernelCall::LoadReduce ? "loads and reduces" : "stores to all peers",
+          bad.value);
+    case KernelCall::BarrierStands:
+      return fmt::format(
+          "waits at barrier {} for peer {}, who has not come. Do all ranks launch as many blocks, "
+          "and use the barrier as often?",
+          bad.value, bad.peer);
+    case KernelCall::ChannelStands:
+      return fmt::format(
+          "waits on channel {} for a signal of peer {}, who has sent none since the "
+          "last one that was taken",
+          bad.value, bad.peer);
+  }
+  return fmt::format("complains with the unknown number {}", static_cast<int>(bad.call));
+}
+
+}  // namespace
+
+void Watch::hear_complaints() {
+  for (executor::KernelComplaints::Slot& slot : control_.complaints.slots) {
+    const std::atomic_ref where_word(slot.where);
+    // [acquire] pairs with the kernel's release, or with its store of both words at once.
+    const uint64_t where = where_word.load(std::memory_order_acquire);
+    if (where == 0) continue;
+    const uint64_t value = std::atomic_ref(slot.value).load(std::memory_order_relaxed);
+    where_word.store(0, std::memory_order_relaxed);
+    const KernelComplaint complaint = executor::decode_complaint(where, value);
+    const std::string text = fmt::format("rank {}: block {}, thread {} of a kernel {}", rank_,
+                                         complaint.block, complaint.thread, describe(complaint));
+    if (!is_wait(complaint.call)) {
+      if (!hooks_.has_failed()) hooks_.fail_all(Status::invalid_usage("{}", text));
+    } else if (heard_.insert(where).second) {
+      LOG(Warn, Coll, "{}", text);
+    }
   }
 }
 

@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -133,6 +134,9 @@ class Watch {
   void fail_all(const Status& status);
   bool is_other_rank(int rank, int of) const { return rank >= 0 && rank < nranks_ && rank != of; }
 
+  /// Names bad calls and long waits of the user's kernels.
+  void hear_complaints();
+
   // Why it waits (inquiry.cc).
   void examine_host_call();
   void examine_mismatch();
@@ -168,8 +172,9 @@ class Watch {
   executor::ControlWords& control_;
   const Hooks hooks_;
 
-  bool is_over_ = false;  // has failed the communicator
-  Time looked_;           // before the last look at the report
+  bool is_over_ = false;      // has failed the communicator
+  std::set<uint64_t> heard_;  // KernelComplaints::Slot::where of waits
+  Time looked_;               // before the last look at the report
   std::optional<executor::Report> mismatch_;
   Time noticed_{};                              // when mismatch_ was
   bool has_asked_ = false;                      // the other rank of mismatch_ for its calls

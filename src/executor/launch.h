@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "executor/command.h"
+#include "executor/kernel_complaints.h"
 #include "executor/list_access.h"
 #include "executor/list_schedule.h"
 #include "executor/numeric.h"
@@ -44,7 +45,10 @@ struct ControlWords {
   alignas(64) uint32_t abort;   // a Command to all kernels of this communicator
   alignas(64) uint64_t report;  // of a wait that takes long (report.h); 0: nothing to report.
                                 // Written by executors, taken by the host's watchdog
+  alignas(128)
+      KernelComplaints complaints;  // of the user's kernels, which find them behind `abort`
 };
+static_assert(offsetof(ControlWords, abort) == 0 && offsetof(ControlWords, complaints) == 128);
 
 /// The user's memory of one work, aligned to the element and no more; null where the program has no
 /// blocks of it.

@@ -1,0 +1,663 @@
+// niccolite/device.h: kernels that communicate by themselves, in few words. C++17; for nvcc, and
+// for any C++ compiler on virtual GPUs (niccolite/emulation.h). Link libnccl.so.2.
+//
+//   word                      does                                               who calls
+//   put                       copies elements to a peer's buffer                 a group of threads
+//   Channel::signal, wait     tells a peer; waits until a peer has told          a group
+//   Channel::flush            sources of puts may be used again                  a group
+//   load_reduce               the sum of one pack of all peers' buffers          one thread
+//   store_all                 stores a pack to all peers' buffers                one thread
+//   Barrier::sync             no rank goes on before all have come               a group
+//
+// A *peer* is a rank of the load-store team, 0 to Comm::nranks() - 1; the own rank is a peer, too.
+// A *Buffer* is memory of a window: one copy on each peer. A *pack* is 16 bytes of elements.
+// Indices and counts are elements.
+//
+// Groups. A call's first argument says which threads make it: ThisThread, Warp or ThisBlock. All
+// threads of the group call, with equal arguments.
+//
+// Memory order, at system scope. What the threads of a group did before signal() or sync() is
+// visible to the threads of the peer's group after the wait() or sync() that it ends. Nothing else
+// is ordered: two puts may arrive in any order, and loads of a peer's buffer need a wait or a sync
+// before. A peer's data must not be overwritten before the peer has said that it is done with them.
+//
+// Aborts. When the communicator is aborted, or has failed with NICCOLITE_END_FAILED=1, each wait
+// ends: it returns false, in all threads of its group, and data are undefined. Kernels should
+// return. A Barrier or Channel whose wait has returned false must not be used by later kernels:
+// destroy the device communicator.
+//
+// State. Barriers and channels keep their epochs in the device communicator's memory, between
+// kernels, too. One group of a rank uses a barrier, or a channel with one peer, at a time, and all
+// ranks use it alike.
+//
+// Checks. Compiled with NICCOLITE_DEVICE_CHECK=1, calls test ranges of windows, peers and indices
+// of barriers and channels. A bad call does nothing, and the host fails the communicator with an
+// error that names rank, block, thread, call and peer. A wait that stands still for half a second
+// is named in the log. Without it, checks cost nothing.
+//
+// SPDX-License-Identifier: Apache-2.0
+#ifndef NICCOLITE_DEVICE_H_
+#define NICCOLITE_DEVICE_H_
+
+#ifdef __CUDACC__
+#include <cuda_runtime.h>
+#ifndef NCCL_DEVICE_HOST_ONLY
+#define NCCL_DEVICE_HOST_ONLY
+#endif
+#else
+#include "niccolite/emulation.h"
+#include "niccolite/emulation_words.h"
+#endif
+#include <nccl.h>
+#include <nccl_device.h>
+
+#include <cstdint>
+#include <cstring>
+#include <tuple>
+#include <utility>
+
+#ifndef NICCOLITE_DEVICE_CHECK
+#define NICCOLITE_DEVICE_CHECK 0
+#endif
+
+#ifdef __CUDACC__
+#define NICCOLITE_DEVICE __device__ __forceinline__
+#define NICCOLITE_BOTH __host__ __device__ __forceinline__
+#define NICCOLITE_UNROLL _Pragma("unroll")
+/// Declares `count` elements of shared memory of the block, as `name`.
+#define NICCOLITE_SHARED(type, name, count) __shared__ type name[count]
+#else
+#define NICCOLITE_DEVICE inline
+#define NICCOLITE_BOTH inline
+#define NICCOLITE_UNROLL
+#define NICCOLITE_SHARED(type, name, count) \
+  static const char name##_declaration = 0; \
+  type* const name = static_cast<type*>(    \
+      ::niccolite::emulation::static_shared(&name##_declaration, sizeof(type) * (count)))
+#endif
+
+namespace niccolite {
+
+/// The dynamic shared memory of the block, aligned to 16 bytes.
+NICCOLITE_DEVICE void* dynamic_shared() {
+#ifdef __CUDACC__
+  extern __shared__ uint4 niccolite_dynamic_shared[];
+  return niccolite_dynamic_shared;
+#else
+  std::vector<uint64_t>& memory = emulation::here().block->dynamic_memory;
+  const bool is_aligned = reinterpret_cast<uintptr_t>(memory.data()) % 16 == 0;
+  return memory.data() + (is_aligned ? 0 : 1);
+#endif
+}
+
+/// Launches `kernel(arguments...)` on a GPU or on a virtual GPU. cudaErrorNotSupported: neither.
+template <typename... Parameters, typename... Arguments>
+cudaError_t launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared,
+                   cudaStream_t stream, Arguments&&... arguments) {
+  static_assert(sizeof...(Parameters) == sizeof...(Arguments), "the kernel has other parameters");
+#ifdef __CUDACC__
+  std::tuple<Parameters...> values(std::forward<Arguments>(arguments)...);
+  return std::apply(
+      [&](Parameters&... each) {
+        void* addresses[] = {static_cast<void*>(&each)..., nullptr};
+        return cudaLaunchKernel(reinterpret_cast<const void*>(kernel), grid, block, addresses,
+                                shared, stream);
+      },
+      values);
+#else
+  return emulation::launch(
+      [kernel, values = std::tuple<Parameters...>(std::forward<Arguments>(arguments)...)] {
+        std::apply(kernel, values);
+      },
+      "a kernel", grid, block, shared, stream);
+#endif
+}
+
+namespace device {
+
+// ---- Groups of threads
+
+struct ThisThread {
+  NICCOLITE_DEVICE unsigned rank() const { return 0; }
+  NICCOLITE_DEVICE unsigned size() const { return 1; }
+  NICCOLITE_DEVICE void sync() const {}
+  NICCOLITE_DEVICE bool any(bool value) const { return value; }
+};
+/// All 32 threads of a warp of a block of one dimension.
+struct Warp {
+  NICCOLITE_DEVICE unsigned rank() const { return threadIdx.x % 32; }
+  NICCOLITE_DEVICE unsigned size() const { return 32; }
+  NICCOLITE_DEVICE void sync() const { __syncwarp(); }
+  NICCOLITE_DEVICE bool any(bool value) const { return __any_sync(0xffffffffu, value) != 0; }
+};
+/// All threads of the block.
+struct ThisBlock {
+  NICCOLITE_DEVICE unsigned rank() const {
+    return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+  }
+  NICCOLITE_DEVICE unsigned size() const { return blockDim.x * blockDim.y * blockDim.z; }
+  NICCOLITE_DEVICE void sync() const { __syncthreads(); }
+  NICCOLITE_DEVICE bool any(bool value) const { return __syncthreads_or(value) != 0; }
+};
+
+// ---- Layouts in memory that host and device share
+
+/// Where a window's copies are; ncclWindow_t points to one, in device memory.
+struct WindowRecord {
+  uint64_t bytes;  // of the smallest copy
+  char* base;      // of peer 0's copy
+  int32_t rank;    // the own peer number
+  int32_t world_rank;
+  uint32_t stride;  // from copy to copy, in units of 4 GiB
+};
+
+/// Behind the abort flag, in host memory: bad calls and long waits, for the host to name. One slot
+/// for all blocks of a number modulo kSlots: the last one to write is named.
+struct Report {
+  static constexpr unsigned kSlots = 8;
+  struct alignas(16) Slot {
+    uint64_t where;  // 0: nothing. Bits: call 8, block 24, thread 12, peer 20
+    uint64_t value;
+  };
+  Slot slots[kSlots];
+};
+constexpr size_t kReportOffset = 128;  // from the abort flag
+
+enum class Call : uint8_t {
+  None,
+  BarrierSync,
+  ChannelSignal,
+  ChannelWait,
+  Put,
+  LoadReduce,
+  StoreAll,
+  // Waits that stand still.
+  BarrierStands,
+  ChannelStands,
+};
+
+namespace detail {
+
+#ifdef __CUDACC__
+NICCOLITE_DEVICE uint32_t load_acquire(const uint32_t* address) {
+  uint32_t value;
+  asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
+  return value;
+}
+NICCOLITE_DEVICE uint64_t load_acquire(const uint64_t* address) {
+  unsigned long long value;
+  asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(address) : "memory");
+  return value;
+}
+NICCOLITE_DEVICE void store_release(uint32_t* address, uint32_t value) {
+  asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
+}
+NICCOLITE_DEVICE void store_release(uint64_t* address, uint64_t value) {
+  asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(address),
+               "l"(static_cast<unsigned long long>(value))
+               : "memory");
+}
+NICCOLITE_DEVICE uint32_t load_relaxed(const uint32_t* address) {
+  uint32_t value;
+  asm volatile("ld.relaxed.sys.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
+  return value;
+}
+NICCOLITE_DEVICE void store_report(Report::Slot* slot, uint64_t where, uint64_t value) {
+  asm volatile("st.volatile.v2.u64 [%0], {%1, %2};" ::"l"(slot),
+               "l"(static_cast<unsigned long long>(where)),
+               "l"(static_cast<unsigned long long>(value))
+               : "memory");
+}
+NICCOLITE_DEVICE uint64_t nanoseconds() {
+  unsigned long long time;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(time));
+  return time;
+}
+NICCOLITE_DEVICE void pause() {}
+NICCOLITE_DEVICE void interleave() {}
+#else
+template <typename T>
+T load_acquire(const T* address) {
+  return __atomic_load_n(address, __ATOMIC_ACQUIRE);
+}
+template <typename T>
+void store_release(T* address, T value) {
+  emulation::Engine::instance().maybe_yield();
+  __atomic_store_n(address, value, __ATOMIC_RELEASE);
+}
+inline uint32_t load_relaxed(const uint32_t* address) {
+  return __atomic_load_n(address, __ATOMIC_RELAXED);
+}
+inline void store_report(Report::Slot* slot, uint64_t where, uint64_t value) {
+  __atomic_store_n(&slot->value, value, __ATOMIC_RELAXED);
+  __atomic_store_n(&slot->where, where, __ATOMIC_RELEASE);
+}
+inline uint64_t nanoseconds() {
+  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                   std::chrono::steady_clock::now().time_since_epoch())
+                                   .count());
+}
+inline void pause() { emulation::Engine::instance().yield(/*is_idle=*/true); }
+inline void interleave() { emulation::Engine::instance().maybe_yield(); }
+#endif
+
+}  // namespace detail
+
+// ---- Communicator
+
+/// Signals of channels, in a device communicator's memory: see require_channels().
+struct ChannelsHandle {
+  uint32_t handle;
+  int count;
+};
+
+/// A device communicator, as kernels of this header use it. By value.
+class Comm {
+ public:
+  /// From the struct that ncclDevCommCreate has written.
+  NICCOLITE_BOTH explicit Comm(const ncclDevComm_t& made)
+      : base_(made.resourceWindow_inlined.lsaFlatBase),
+        abort_(made.abortFlag),
+        barriers_(made.lsaBarrier),
+        stride_(made.resourceWindow_inlined.stride4G),
+        rank_(made.lsaRank),
+        nranks_(made.lsaSize) {}
+
+  /// This rank's number in the load-store team, and the number of its ranks.
+  NICCOLITE_BOTH int rank() const { return rank_; }
+  NICCOLITE_BOTH int nranks() const { return nranks_; }
+
+  /// The bytes of a peer's resources behind a handle of the list of requirements.
+  NICCOLITE_BOTH char* resources(uint32_t handle, int peer) const {
+    return base_ + (static_cast<uint64_t>(stride_) << 32) * static_cast<uint64_t>(peer) +
+           static_cast<uint64_t>(handle) * 128;
+  }
+  NICCOLITE_BOTH ncclLsaBarrierHandle_t barriers() const { return barriers_; }
+  NICCOLITE_DEVICE bool is_aborted() const {
+    return abort_ != nullptr && detail::load_relaxed(abort_) != 0;
+  }
+
+  /// Tells the host, where checks are compiled in.
+  NICCOLITE_DEVICE void report(Call call, int peer, uint64_t value) const {
+    if (abort_ == nullptr) return;
+    const uint64_t block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
+    const uint64_t where = static_cast<uint64_t>(call) | (block & 0xffffff) << 8 |
+                           static_cast<uint64_t>(ThisBlock().rank() & 0xfff) << 32 |
+                           static_cast<uint64_t>(peer & 0xfffff) << 44;
+    auto* const report = reinterpret_cast<Report*>(reinterpret_cast<char*>(abort_) + kReportOffset);
+    detail::store_report(&report->slots[block % Report::kSlots], where, value);
+  }
+  NICCOLITE_DEVICE bool is_peer(int peer) const { return 0 <= peer && peer < nranks_; }
+
+ private:
+  char* base_;
+  uint32_t* abort_;
+  ncclLsaBarrierHandle_t barriers_;
+  uint32_t stride_;
+  int rank_, nranks_;
+};
+
+namespace detail {
+
+/// Spins until `is_done` or an abort; true: it is done.
+template <typename IsDone>
+NICCOLITE_DEVICE bool spin(const Comm& comm, Call stands, int peer, uint64_t value,
+                           IsDone&& is_done) {
+  (void)stands;
+  (void)peer;
+  (void)value;
+#if NICCOLITE_DEVICE_CHECK
+  uint64_t since = 0;
+#endif
+  for (unsigned looks = 1;; ++looks) {
+    if (is_done()) return true;
+    pause();
+    if (looks % 512 != 0) continue;
+    if (comm.is_aborted()) return false;
+#if NICCOLITE_DEVICE_CHECK
+    const uint64_t now = nanoseconds();
+    if (since == 0) since = now;
+    if (now - since > 500'000'000) {
+      comm.report(stands, peer, value);
+      since = now;
+    }
+#endif
+  }
+}
+
+}  // namespace detail
+
+// ---- Buffers
+
+/// 16 bytes of elements.
+template <typename T>
+struct alignas(16) Pack {
+  static_assert(16 % sizeof(T) == 0, "an element has 1, 2, 4, 8 or 16 bytes");
+  static constexpr int kElements = static_cast<int>(16 / sizeof(T));
+  T values[kElements];
+};
+
+/// `count` elements of a window, from byte `offset` on; a copy on each peer. By value.
+template <typename T>
+class Buffer {
+ public:
+  NICCOLITE_BOTH Buffer(ncclWindow_t window, size_t count, size_t offset = 0)
+      : window_(reinterpret_cast<const WindowRecord*>(window)), offset_(offset), count_(count) {}
+
+  NICCOLITE_BOTH size_t count() const { return count_; }
+  /// The first element of a peer's copy. Loads and stores through it are not checked.
+  NICCOLITE_DEVICE T* of(int peer) const {
+    return reinterpret_cast<T*>(
+        window_->base +
+        (static_cast<uint64_t>(window_->stride) << 32) * static_cast<uint64_t>(peer) + offset_);
+  }
+  NICCOLITE_DEVICE T* own() const { return of(window_->rank); }
+
+  /// Do `count` elements from `first` on lie in the buffer, and that in the window?
+  NICCOLITE_DEVICE bool holds(size_t first, size_t count) const {
+    return count <= count_ && first <= count_ - count &&
+           offset_ + count_ * sizeof(T) <= window_->bytes;
+  }
+
+ private:
+  const WindowRecord* window_;
+  size_t offset_, count_;
+};
+
+/// Copies `count` elements from `source`, memory of this GPU, to `peer`'s copy of `target`, from
+/// element `first` on. The source must stay until Channel::flush(), Channel::signal() or a barrier;
+/// the data are there when the peer's wait for such a signal or barrier has ended.
+template <typename Group, typename T>
+NICCOLITE_DEVICE void put(Group group, const Comm& comm, const Buffer<T>& target, size_t first,
+                          int peer, const T* source, size_t count) {
+#if NICCOLITE_DEVICE_CHECK
+  if (!comm.is_peer(peer) || !target.holds(first, count)) {
+    comm.report(Call::Put, peer, first + count);
+    return;
+  }
+#endif
+  (void)comm;
+  T* const to = target.of(peer) + first;
+  using Words = Pack<uint32_t>;
+  const bool is_aligned = ((reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(source)) %
+                           sizeof(Words)) == 0;
+  const size_t packs = is_aligned ? count * sizeof(T) / sizeof(Words) : 0;
+  const size_t done = packs * sizeof(Words) / sizeof(T);
+  auto* const packs_to = reinterpret_cast<Words*>(to);
+  const auto* const packs_from = reinterpret_cast<const Words*>(source);
+  for (size_t i = group.rank(); i < packs; i += group.size()) {
+    detail::interleave();
+    packs_to[i] = packs_from[i];
+  }
+  for (size_t i = done + group.rank(); i < count; i += group.size()) to[i] = source[i];
+}
+
+/// Stores 16 bytes of elements to all peers' copies, from element `first` on, a multiple of a
+/// pack's. One thread calls.
+template <typename T>
+NICCOLITE_DEVICE void store_all(const Comm& comm, const Buffer<T>& target, size_t first,
+                                const Pack<T>& pack) {
+#if NICCOLITE_DEVICE_CHECK
+  if (!target.holds(first, Pack<T>::kElements) || first % Pack<T>::kElements != 0) {
+    comm.report(Call::StoreAll, comm.rank(), first);
+    return;
+  }
+#endif
+  // Each rank begins at another peer, so that they do not all store to one.
+  for (int i = 0; i < comm.nranks(); ++i) {
+    int peer = comm.rank() + i;
+    if (peer >= comm.nranks()) peer -= comm.nranks();
+    detail::interleave();
+    *reinterpret_cast<Pack<T>*>(target.of(peer) + first) = pack;
+  }
+}
+
+namespace detail {
+template <typename T, bool kIsSmall = (sizeof(T) < 4)>
+struct Accumulator {
+  using Type = T;
+};
+template <typename T>
+struct Accumulator<T, true> {
+  using Type = float;
+};
+template <>
+struct Accumulator<int8_t, true> {
+  using Type = int32_t;
+};
+template <>
+struct Accumulator<uint8_t, true> {
+  using Type = uint32_t;
+};
+}  // namespace detail
+
+/// Sums of a pack's elements: float for elements of 2 bytes.
+template <typename T>
+struct Sums {
+  using Value = typename detail::Accumulator<T>::Type;
+  Value values[Pack<T>::kElements];
+  /// Each rounded once.
+  NICCOLITE_DEVICE Pack<T> rounded() const {
+    Pack<T> pack;
+    for (int i = 0; i < Pack<T>::kElements; ++i) pack.values[i] = static_cast<T>(values[i]);
+    return pack;
+  }
+};
+
+/// The sums over all peers of the 16 bytes of elements from `first` on, a multiple of a pack's, in
+/// the order of the peers: all ranks get the same bits. One thread calls.
+template <typename T>
+NICCOLITE_DEVICE Sums<T> load_reduce(const Comm& comm, const Buffer<T>& source, size_t first) {
+  using Value = typename Sums<T>::Value;
+  Sums<T> sums;
+  for (int i = 0; i < Pack<T>::kElements; ++i) sums.values[i] = Value(0);
+#if NICCOLITE_DEVICE_CHECK
+  if (!source.holds(first, Pack<T>::kElements) || first % Pack<T>::kElements != 0) {
+    comm.report(Call::LoadReduce, comm.rank(), first);
+    return sums;
+  }
+#endif
+  for (int begin = 0; begin < comm.nranks(); begin += 8) {  // loads of several peers are under way
+    Pack<T> packs[8];
+    detail::interleave();
+    NICCOLITE_UNROLL
+    for (int i = 0; i < 8; ++i)
+      if (begin + i < comm.nranks())
+        packs[i] = *reinterpret_cast<const Pack<T>*>(source.of(begin + i) + first);
+    NICCOLITE_UNROLL
+    for (int i = 0; i < 8; ++i)
+      if (begin + i < comm.nranks())
+        for (int e = 0; e < Pack<T>::kElements; ++e)
+          sums.values[e] += static_cast<Value>(packs[i].values[e]);
+  }
+  return sums;
+}
+
+// ---- Barriers
+
+/// One barrier of a device communicator (lsaBarrierCount of them), for one group of each rank.
+/// Kernels of NVIDIA's headers use the same words: a barrier may be theirs in one kernel and ours
+/// in the next.
+template <typename Group>
+class Barrier {
+ public:
+  /// All threads of the group construct it, and destroy it when no thread needs it any more.
+  NICCOLITE_DEVICE Barrier(Group group, const Comm& comm, int index) : group_(group), comm_(comm) {
+    const ncclLsaBarrierHandle_t barriers = comm.barriers();
+#if NICCOLITE_DEVICE_CHECK
+    if (index < 0 || index >= barriers.nBarriers) {
+      if (group.rank() == 0)
+        comm.report(Call::BarrierSync, comm.rank(), static_cast<uint64_t>(index));
+      is_bad_ = true;
+      return;
+    }
+#endif
+    index_ = index;
+    count_ = barriers.nBarriers;
+    epoch_ = *word(comm.rank(), count_ + index_);
+  }
+  NICCOLITE_DEVICE ~Barrier() {
+    if (is_bad_) return;
+    group_.sync();
+    if (group_.rank() == 0) *word(comm_.rank(), count_ + index_) = epoch_;
+    group_.sync();
+  }
+  Barrier(const Barrier&) = delete;
+  Barrier& operator=(const Barrier&) = delete;
+
+  /// arrive() and wait().
+  NICCOLITE_DEVICE bool sync() {
+    arrive();
+    return wait();
+  }
+  /// Tells all peers that this group has come. Release: see above.
+  NICCOLITE_DEVICE void arrive() {
+    if (is_bad_) return;
+    group_.sync();
+    for (int i = static_cast<int>(group_.rank()); i < comm_.nranks();
+         i += static_cast<int>(group_.size()))
+      if (i != comm_.rank()) detail::store_release(inbox(i, comm_.rank()), epoch_ + 1);
+  }
+  /// Waits until all peers have come as often as this group. Acquire. False after an abort.
+  NICCOLITE_DEVICE bool wait() {
+    if (is_bad_) return false;
+    bool is_over = false;
+    for (int i = static_cast<int>(group_.rank()); i < comm_.nranks() && !is_over;
+         i += static_cast<int>(group_.size())) {
+      if (i == comm_.rank()) continue;
+      const uint32_t* const arrived = inbox(comm_.rank(), i);
+      is_over = !detail::spin(comm_, Call::BarrierStands, i, static_cast<uint64_t>(index_), [&] {
+        return static_cast<int32_t>(detail::load_acquire(arrived) - (epoch_ + 1)) >= 0;
+      });
+    }
+    is_over = group_.any(is_over);
+    if (!is_over) ++epoch_;
+    return !is_over;
+  }
+
+ private:
+  NICCOLITE_DEVICE uint32_t* word(int peer, int number) const {
+    return reinterpret_cast<uint32_t*>(comm_.resources(comm_.barriers().bufHandle, peer)) + number;
+  }
+  NICCOLITE_DEVICE uint32_t* inbox(int of, int from) const {
+    return word(of, 3 * count_ + index_ * comm_.nranks() + from);
+  }
+
+  Group group_;
+  const Comm& comm_;
+  int index_ = 0;
+  int count_ = 0;
+  uint32_t epoch_ = 0;
+  bool is_bad_ = false;
+};
+
+// ---- Channels
+
+/// One-way signals between all pairs of ranks, each with a counter of its own: signals are neither
+/// lost nor merged. By require_channels().
+template <typename Group>
+class Channel {
+ public:
+  NICCOLITE_DEVICE Channel(Group group, const Comm& comm, ChannelsHandle channels, int index)
+      : group_(group), comm_(comm) {
+#if NICCOLITE_DEVICE_CHECK
+    if (index < 0 || index >= channels.count) {
+      if (group.rank() == 0)
+        comm.report(Call::ChannelSignal, comm.rank(), static_cast<uint64_t>(index));
+      is_bad_ = true;
+      return;
+    }
+#endif
+    handle_ = channels.handle;
+    index_ = index;
+  }
+
+  /// Tells `peer` once, after all that the group has done before. Release: see above.
+  NICCOLITE_DEVICE void signal(int peer) {
+#if NICCOLITE_DEVICE_CHECK
+    if (is_bad_ || !comm_.is_peer(peer)) {
+      if (group_.rank() == 0 && !is_bad_) comm_.report(Call::ChannelSignal, peer, 0);
+      return;
+    }
+#endif
+    group_.sync();
+    if (group_.rank() == 0) tell(peer);
+  }
+  /// Tells all peers, the own rank included.
+  NICCOLITE_DEVICE void signal_all() {
+    if (is_bad_) return;
+    group_.sync();
+    for (int peer = static_cast<int>(group_.rank()); peer < comm_.nranks();
+         peer += static_cast<int>(group_.size()))
+      tell(peer);
+  }
+  /// Waits for the next signal of `peer` and takes it. Acquire. False after an abort.
+  NICCOLITE_DEVICE bool wait(int peer) {
+#if NICCOLITE_DEVICE_CHECK
+    if (is_bad_ || !comm_.is_peer(peer)) {
+      if (group_.rank() == 0 && !is_bad_) comm_.report(Call::ChannelWait, peer, 0);
+      return false;
+    }
+#endif
+    return !group_.any(group_.rank() == 0 && !take(peer));
+  }
+  /// Waits for one signal of each peer, the own rank included.
+  NICCOLITE_DEVICE bool wait_all() {
+    if (is_bad_) return false;
+    bool is_over = false;
+    for (int peer = static_cast<int>(group_.rank()); peer < comm_.nranks() && !is_over;
+         peer += static_cast<int>(group_.size()))
+      is_over = !take(peer);
+    return !group_.any(is_over);
+  }
+  /// The sources of the group's puts may be used again. (Puts are stores: they have been read.)
+  NICCOLITE_DEVICE void flush() { group_.sync(); }
+
+ private:
+  enum Kind { Sent, Taken, Inbox };
+  NICCOLITE_DEVICE uint64_t* word(int of, Kind kind, int peer) const {
+    return reinterpret_cast<uint64_t*>(comm_.resources(handle_, of)) +
+           (static_cast<size_t>(index_) * 3 + kind) * static_cast<size_t>(comm_.nranks()) + peer;
+  }
+  // One writer for each word: no atomic operation is needed.
+  NICCOLITE_DEVICE void tell(int peer) const {
+    uint64_t* const sent = word(comm_.rank(), Sent, peer);
+    *sent = *sent + 1;
+    detail::store_release(word(peer, Inbox, comm_.rank()), *sent);
+  }
+  NICCOLITE_DEVICE bool take(int peer) const {
+    uint64_t* const taken = word(comm_.rank(), Taken, peer);
+    const uint64_t* const arrived = word(comm_.rank(), Inbox, peer);
+    const uint64_t next = *taken + 1;
+    if (!detail::spin(comm_, Call::ChannelStands, peer, static_cast<uint64_t>(index_),
+                      [&] { return detail::load_acquire(arrived) >= next; }))
+      return false;
+    *taken = next;
+    return true;
+  }
+
+  Group group_;
+  const Comm& comm_;
+  uint32_t handle_ = 0;
+  int index_ = 0;
+  bool is_bad_ = false;
+};
+
+/// Host: an entry for the list of requirements, for `count` channels of a team of `nranks` ranks
+/// (ncclTeamLsa). `channels` is complete once ncclDevCommCreate is; both live until then.
+inline ncclDevResourceRequirements_t require_channels(int count, int nranks,
+                                                      ChannelsHandle* channels) {
+  ncclDevResourceRequirements_t need;
+  std::memset(&need, 0, sizeof need);
+  channels->handle = 0;
+  channels->count = count;
+  need.bufferSize = static_cast<size_t>(count) * 3 * static_cast<size_t>(nranks) * sizeof(uint64_t);
+  need.bufferAlign = sizeof(uint64_t);
+  need.outBufferHandle = &channels->handle;
+  return need;
+}
+
+}  // namespace device
+}  // namespace niccolite
+
+#endif  // NICCOLITE_DEVICE_H_
