@@ -8,8 +8,8 @@
 using namespace niccolite::device;  // NOLINT(google-build-using-namespace)
 using niccolite::launch;
 
-constexpr int kThreads = 128;
-constexpr int kBlocks = 8;
+constexpr int kThreads = kMeasures ? 128 : 32;
+constexpr int kBlocks = kMeasures ? 8 : 3;
 constexpr int kRows = 4;  // of each rank, for a block
 
 // ---- device code

@@ -15,8 +15,8 @@ using namespace niccolite::device;  // NOLINT(google-build-using-namespace)
 using Bf16 = __nv_bfloat16;
 using niccolite::launch;
 
-constexpr int kThreads = 256;
-constexpr int kBlocks = 16;
+constexpr int kThreads = kMeasures ? 256 : 64;
+constexpr int kBlocks = kMeasures ? 16 : 4;
 constexpr int kMostPacks = 4;  // of a token, for each thread: 8,192 elements
 
 // ---- device code

@@ -159,7 +159,7 @@ class Engine {
  public:
   /// Threads of all launches at a time; blocks that come later wait.
 #ifdef NICCOLITE_EMULATION_TSAN
-  static constexpr unsigned kMostThreads = 2048;  // it knows 8,128 threads
+  static constexpr unsigned kMostThreads = 1024;  // it knows 8,128 threads
 #else
   static constexpr unsigned kMostThreads = 8192;
 #endif
