@@ -1,4 +1,4 @@
-// niccolite::launch: CUDA's words mean in kernels on virtual GPUs what they mean on GPUs.
+// niccolite::launch: CUDA's words keep their meaning in kernels on virtual GPUs.
 #include <niccolite/device.h>
 
 #include <numeric>
@@ -111,7 +111,7 @@ TEST(Launch, ShufflesAndVotesAsWarpsDo) {
 
 __global__ void some_end(int* out) {
   if (threadIdx.x % 2 == 0) return;
-  __syncthreads();  // of those that have not ended
+  __syncthreads();  // threads that have ended are not waited for
   atomicAdd(out, 1);
 }
 
