@@ -108,12 +108,13 @@ INSTANTIATE_TEST_SUITE_P(
                     BadCall{Bad::LoadReduce, "loads and reduces the pack at element 1"},
                     BadCall{Bad::StoreAll, "stores to all peers the pack at element 64"}));
 
-std::string read_log() {
+/// The log from byte `begin` on. A run before may have written to it, too.
+std::string read_log(size_t begin = 0) {
   const char* const path = std::getenv("NCCL_DEBUG_FILE");
   std::ifstream file(path == nullptr ? "" : path);
   std::stringstream text;
   text << file.rdbuf();
-  return text.str();
+  return text.str().substr(begin);
 }
 
 __global__ void come_to_barrier(Comm comm, Buffer<int>, ChannelsHandle) {
@@ -124,6 +125,7 @@ __global__ void come_to_barrier(Comm comm, Buffer<int>, ChannelsHandle) {
 // The third block of one rank has no partner: the grids differ.
 TEST(GridsThatDiffer, AreNamedByTheBarrierThatStandsStill) {
   if (std::getenv("NCCL_DEBUG_FILE") == nullptr) GTEST_SKIP() << "reads the log: NCCL_DEBUG_FILE";
+  const size_t begin = read_log().size();
   KernelRanks<int> ranks(2, kCount, 3, 1);
   const auto launch_blocks = [&](int rank, unsigned blocks) {
     ASSERT_CUDA(cudaSetDevice(rank));
@@ -132,10 +134,11 @@ TEST(GridsThatDiffer, AreNamedByTheBarrierThatStandsStill) {
   };
   launch_blocks(0, 2);
   launch_blocks(1, 3);
-  EXPECT_TRUE(await([] {
-    return read_log().find("rank 1: block 2, thread 0 of a kernel waits at barrier 2 for peer 0") !=
+  EXPECT_TRUE(await([&] {
+    return read_log(begin).find(
+               "rank 1: block 2, thread 0 of a kernel waits at barrier 2 for peer 0") !=
            std::string::npos;
-  })) << read_log();
+  })) << read_log(begin);
   // The flag that an abort raises lets it go.
   ranks.abort_flag(1, 1);
   ranks.cluster().synchronize();
@@ -150,12 +153,14 @@ __global__ void wait_for_signal(Comm comm, Buffer<int> data, ChannelsHandle chan
 
 TEST(Waits, ThatStandStillAreNamedAndGoOn) {
   if (std::getenv("NCCL_DEBUG_FILE") == nullptr) GTEST_SKIP() << "reads the log: NCCL_DEBUG_FILE";
+  const size_t begin = read_log().size();
   KernelRanks<int> ranks(2, kCount, 0, 1);
   for (int rank = 0; rank < 2; ++rank) {
     if (rank == 1) {
-      EXPECT_TRUE(await([] {
-        return read_log().find("waits on channel 0 for a signal of peer 1") != std::string::npos;
-      })) << read_log();
+      EXPECT_TRUE(await([&] {
+        return read_log(begin).find("waits on channel 0 for a signal of peer 1") !=
+               std::string::npos;
+      })) << read_log(begin);
     }
     ASSERT_CUDA(cudaSetDevice(rank));
     ASSERT_CUDA(launch(wait_for_signal, 1, 32, 0, ranks.cluster().stream(rank), ranks.comm(rank),
