@@ -289,7 +289,9 @@ TEST(ListMutants, AreRefusedByExecutorsAsByTheChecker) {
         for (const Status& prepared :
              {cuda::prepare(launch).status().copy(), host::Plan::create(launch).status().copy()}) {
           EXPECT_EQ(prepared.is_ok(), is_right) << prepared.message();
-          if (!is_right) EXPECT_EQ(prepared.code(), Code::InternalError);
+          if (!is_right) {
+            EXPECT_EQ(prepared.code(), Code::InternalError);
+          }
         }
       };
       expect(right, true);
