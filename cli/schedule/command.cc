@@ -18,6 +18,8 @@
 #include "cli/grammar/machines.h"
 #include "cli/grammar/names.h"
 #include "cli/grammar/options.h"
+#include "cli/schedule/animate.h"
+#include "importers/msccl_xml.h"
 #include "lowering/check.h"
 #include "lowering/draw.h"
 #include "planner/form.h"
@@ -51,11 +53,13 @@ Examples:
   niccolite schedule all_reduce                                the first algorithm listed, for four ranks
   niccolite schedule broadcast --algorithm scatter_gather --ranks 8 --root 3 --check
   niccolite schedule all_gather --algorithm pat --ranks 8 --svg pat.svg
+  niccolite schedule all_gather --algorithm pat --ranks 8 --animate pat.html     a page that plays it
   niccolite schedule all_reduce --algorithm hierarchical --machines 2x4 --check
   niccolite schedule all_reduce --algorithm two_shot_workers --lowered   how the bytes go where buffers are reached
   niccolite schedule point_to_point --ranks 3 --messages 0:1,1:2,2:2
   niccolite schedule all_reduce -a ring -n 8 -o ring8.json     as a file, which --import and NICCOLITE_ALGORITHMS read
   niccolite schedule --import ring8.json                       what it is, its proof, and the FIFOs that it needs
+  niccolite schedule --import theirs.xml -a theirs -o theirs.json   an algorithm in MSCCL's XML, under another name
 
 Exit status: 0 fine; 1 the schedule is wrong; 2 wrong usage, or a file that cannot be read; 3 a file cannot be written.)";
 
@@ -115,21 +119,39 @@ Result<std::vector<algorithms::Envelope>> parse_messages(const std::string& text
 
 /// Refuses options that say what a file says.
 Status check_import(const Options& options) {
-  const bool says_more = !options.collective.empty() || !options.algorithm.empty() ||
-                         !options.messages.empty() || options.root != 0;
-  if (says_more)
+  if (!options.collective.empty() || !options.messages.empty() || options.root != 0)
     return Status::invalid_argument(
-        "--import: the file says collective, algorithm, root and messages; leave them out");
+        "--import: the file says collective, root and messages; leave them out");
   return {};
 }
 
-Result<schedule::File> import_file(const Options& options) {
+/// A schedule that was read, and a line about its source.
+struct Read {
+  schedule::File file;
+  std::string about;
+};
+
+Result<Read> read_schedule(std::string_view text) {
+  if (!importers::is_msccl_xml(text))
+    return Read{.file = TRY(schedule::read_file(text)), .about = {}};
+  const importers::Program program = TRY(importers::read_msccl_xml(text));
+  importers::Imported imported = TRY(importers::to_schedule(program));
+  std::string about = fmt::format(
+      "MSCCL XML: {} thread blocks, {} steps, {} chunks{}; as it is written, its FIFOs need {} "
+      "slot{}",
+      imported.thread_blocks, imported.steps, program.chunks,
+      program.is_in_place ? ", in place" : "", imported.fifo_depth,
+      imported.fifo_depth == 1 ? "" : "s");
+  return Read{.file = std::move(imported.file), .about = std::move(about)};
+}
+
+Result<Read> import_file(const Options& options) {
   TRY(check_import(options));
   const std::string text = TRY(grammar::read_text(options.import_path));
-  Result<schedule::File> file = schedule::read_file(text);
-  if (!file.is_ok())
-    return Status::invalid_argument("{}: {}", options.import_path, file.status().message());
-  return file;
+  Result<Read> read = read_schedule(text);
+  if (!read.is_ok()) return std::move(read).status().with_context("{}", options.import_path);
+  if (!options.algorithm.empty()) read->file.schedule.algorithm = options.algorithm;
+  return read;
 }
 
 Result<Schedule> build(const Options& options) {
@@ -194,6 +216,11 @@ Status write_svg(const Schedule& schedule, const std::string& path) {
   return grammar::write_text(path, picture);
 }
 
+Status write_page(const Schedule& schedule, const std::string& path) {
+  const std::string page = TRY(animate(schedule));
+  return grammar::write_text(path, page);
+}
+
 /// --check: exit status 1 and the reason if the schedule is wrong.
 int prove(const Schedule& schedule, const Options& options, const std::vector<int>& machines,
           bool is_silent) {
@@ -250,9 +277,15 @@ void add_options(CLI::App& app, Options& options) {
       ->type_name(kNumber)
       ->capture_default_str();
   add(app, kSvgFile, options.svg_path, "", " instead of printing");
+  app.add_option("-A,--animate", options.page_path,
+                 "Write a page into this file that plays the schedule step by step (-: standard "
+                 "output)")
+      ->type_name(kFile);
   add(app, kOutputFile, options.output_path, "-o", ": the schedule (docs/schedule-file.md)");
-  app.add_option("-i,--import", options.import_path,
-                 "Read the schedule from this file, and prove it with the fewest FIFO slots")
+  app.add_option(
+         "-i,--import", options.import_path,
+         "Read the schedule from this file (its JSON, or MSCCL's XML), and prove it with the "
+         "fewest FIFO slots; --algorithm renames it")
       ->type_name(kFile);
   add_flag(app, kJsonFlag, options.wants_json, " instead of text: the file that -o writes");
   app.add_flag("-c,--check", options.wants_proof,
@@ -274,10 +307,14 @@ int run(const Options& options) {
         Status::invalid_argument("--json has no form of --lowered steps; print them as text"),
         kExitUsage);
   schedule::File file;
+  std::string about;
   if (is_import) {
-    Result<schedule::File> read = import_file(options);
-    if (!read.is_ok()) return fail(read.status(), kExitUsage);
-    file = std::move(read).take();
+    Result<Read> read = import_file(options);
+    if (!read.is_ok())
+      return fail(read.status(),
+                  read.status().code() == Code::InvalidUsage ? kExitWrong : kExitUsage);
+    file = std::move(read->file);
+    about = std::move(read->about);
   } else {
     Result<Schedule> built = build(options);
     if (!built.is_ok()) return fail(built.status(), kExitUsage);
@@ -301,6 +338,9 @@ int run(const Options& options) {
   if (!options.svg_path.empty()) {
     if (const Status status = write_svg(schedule, options.svg_path); !status.is_ok())
       return fail(status, kExitFailed);
+  } else if (!options.page_path.empty()) {
+    if (const Status status = write_page(schedule, options.page_path); !status.is_ok())
+      return fail(status, kExitFailed);
   } else if (!options.wants_json && !options.wants_lowered && options.output_path.empty()) {
     fmt::print("{}\n", draw_text(schedule));
   }
@@ -308,9 +348,11 @@ int run(const Options& options) {
   if (!events.is_ok()) return fail(events.status(), kExitWrong);
   // Standard output has one document.
   const bool is_silent = options.wants_json || options.svg_path == grammar::kStandardOutput ||
-                         options.output_path == grammar::kStandardOutput;
+                         options.output_path == grammar::kStandardOutput ||
+                         options.page_path == grammar::kStandardOutput;
   if (options.wants_json) fmt::print("{}", to_file(schedule, file.use));
   if (!is_silent) {
+    if (!about.empty()) fmt::print("{}\n", about);
     fmt::print("{} {}: {}; {}\n", name_of(schedule.collective), schedule.algorithm,
                describe_cost(schedule, events.value()), describe_instructions(schedule));
     if (!machines.empty()) print_traffic(schedule, machines);

@@ -20,6 +20,7 @@ struct Options {
   int depth = 2;         // slots of a FIFO
   std::string messages;  // of point_to_point; empty: everyone to everyone
   std::string svg_path;
+  std::string page_path;    // of the page that plays the schedule
   std::string output_path;  // of the schedule as a file
   std::string import_path;  // a file to read instead of building a schedule
   bool wants_proof = false;

@@ -24,6 +24,7 @@ using schedule::Schedule;
 
 constexpr std::streamoff kMostBytes = 256 << 20;  // of a file
 constexpr size_t kMostName = 48;
+constexpr size_t kMostBlocks = size_t{1} << 21;  // of all ranks
 // The most for all collectives together, so that a number of one byte tells all algorithms apart
 // (observe::Event).
 constexpr size_t kMostLoaded = 128;
@@ -143,6 +144,12 @@ Status LoadedSet::add(const std::string& origin, std::string_view text,
     return Status::invalid_usage(
         "{}: {} has an algorithm {} that is built in; give this one another name", origin, of,
         name);
+  // The proof's memory grows with them, which a short file can make huge.
+  const size_t blocks = static_cast<size_t>(schedule.nranks) *
+                        static_cast<size_t>(schedule.nblocks + schedule.scratch_blocks);
+  if (blocks > kMostBlocks)
+    return Status::invalid_usage("{}: {} blocks of all ranks together; at most {} are read", origin,
+                                 blocks, kMostBlocks);
   const Result<int> depth = schedule::least_depth(schedule);
   if (!depth.is_ok())
     return Status::invalid_usage("{}: the schedule is wrong: {}", origin, depth.status().message());

@@ -57,6 +57,8 @@ TEST(LoadedAlgorithms, AreRefusedWithTheReason) {
   wrong.ranks[1][0].workers[0].instructions.back().target.reset();
   wrong.ranks[1][0].workers[0].instructions.back().send_to = {};
   Schedule unequal = built(Collective::AllReduce, "ring", 3);
+  Schedule huge = built(Collective::AllReduce, "one_shot", 3);
+  huge.scratch_blocks = 1 << 20;
   unequal.ranks[2][0].workers[0].instructions.pop_back();
   const Schedule ring = built(Collective::AllReduce, "ring", 3);
   const std::string whole = file_of(ring, "mine");
@@ -71,6 +73,7 @@ TEST(LoadedAlgorithms, AreRefusedWithTheReason) {
                         Case{file_of(ring, "ring"), "ring that is built in"},
                         Case{file_of(ring, "My Ring"), "NCCL_ALGO needs a name"},
                         Case{file_of(ring, "a,b"), "NCCL_ALGO needs a name"},
+                        Case{file_of(huge, "huge"), "3145731 blocks of all ranks together"},
                         Case{file_of(wrong, "wrong"), "rank 1 channel 0 worker 0 instruction 1"},
                         Case{file_of(unequal, "unequal"), "rank 2"}}) {
     const Status status = set.add("x.json", c.text, is_ring);

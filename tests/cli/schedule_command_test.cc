@@ -200,6 +200,23 @@ TEST(ScheduleCommand, PrintsAndProvesHowTheBytesGo) {
                               "whenever a rank is aborted")));
 }
 
+// The page has the file of the schedule and the step of every instruction, and loads nothing.
+TEST(ScheduleCommand, WritesAPageThatPlaysIt) {
+  const Outcome page = schedule({"all_reduce", "-a", "ring", "-n", "3", "--animate", "-"});
+  EXPECT_EQ(page.status, 0) << page.errors;
+  const std::string file = schedule({"all_reduce", "-a", "ring", "-n", "3", "--json"}).output;
+  EXPECT_THAT(page.output, AllOf(::testing::StartsWith("<!DOCTYPE html>"), HasSubstr(file),
+                                 HasSubstr("[0,0,0,0,0]"), Not(HasSubstr("http")),
+                                 Not(HasSubstr("src=")), Not(HasSubstr("@"))));
+  const std::regex event("\\[[0-9]+,[0-2],0,0,[0-4]\\]");
+  EXPECT_EQ(std::distance(std::sregex_iterator(page.output.begin(), page.output.end(), event), {}),
+            15)
+      << "five instructions of three ranks";
+  const Outcome large = schedule({"all_reduce", "-a", "ring", "-n", "65", "--animate", "-"});
+  EXPECT_EQ(large.status, 3);
+  EXPECT_THAT(large.errors, HasSubstr("at most 64 ranks, not 65"));
+}
+
 TEST(ScheduleCommand, TakesMessages) {
   const Outcome some = schedule({"point_to_point", "-n", "3", "-m", "0:1,2:2", "-c"});
   EXPECT_EQ(some.status, 0) << some.errors;

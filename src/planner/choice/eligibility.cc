@@ -145,16 +145,22 @@ bool allows_all(const Settings& settings, Collective collective) {
 Status why_none(const Settings& settings, Collective collective, size_t bytes) {
   const std::string variables = restricting(settings, collective);
   const std::string names = possible_algorithms(settings, collective);
+  std::string of_files;  // the obstacles to algorithms of files that NCCL_ALGO names
+  for (const Form& form : forms_of(collective)) {
+    if (form.loaded() == nullptr || !allows(settings, form)) continue;
+    const Variant variant{.form = &form, .protocol = Protocol::Simple};
+    of_files += fmt::format(". {} {}", form.name, obstacle_to(settings, variant, bytes));
+  }
   if (variables.empty())
     return Status::invalid_usage("this version has no algorithm for {} over {} ranks",
                                  function_name(collective), settings.nranks);
   return Status::invalid_usage(
       "no algorithm/protocol available for {} of {} bytes over {} ranks: {} of rank 0 leave{} "
       "none. "
-      "This version has {} for so many ranks, by {}",
+      "This version has {} for so many ranks, by {}{}",
       function_name(collective), bytes, settings.nranks, variables,
       variables.find(" and ") != std::string::npos ? "" : "s", names.empty() ? "nothing" : names,
-      names_of(protocols_between_ranks(settings)));
+      names_of(protocols_between_ranks(settings)), of_files);
 }
 
 }  // namespace niccolite::planner
