@@ -108,7 +108,8 @@ INSTANTIATE_TEST_SUITE_P(
                     BadCall{Bad::LoadReduce, "loads and reduces the pack at element 1"},
                     BadCall{Bad::StoreAll, "stores to all peers the pack at element 64"}));
 
-/// The log from byte `begin` on. A run before may have written to it, too.
+/// The log from byte `begin` on. A test before may have written to it, too; the library begins it
+/// anew with its first communicator.
 std::string read_log(size_t begin = 0) {
   const char* const path = std::getenv("NCCL_DEBUG_FILE");
   std::ifstream file(path == nullptr ? "" : path);
@@ -125,8 +126,8 @@ __global__ void come_to_barrier(Comm comm, Buffer<int>, ChannelsHandle) {
 // The third block of one rank has no partner: the grids differ.
 TEST(GridsThatDiffer, AreNamedByTheBarrierThatStandsStill) {
   if (std::getenv("NCCL_DEBUG_FILE") == nullptr) GTEST_SKIP() << "reads the log: NCCL_DEBUG_FILE";
-  const size_t begin = read_log().size();
   KernelRanks<int> ranks(2, kCount, 3, 1);
+  const size_t begin = read_log().size();
   const auto launch_blocks = [&](int rank, unsigned blocks) {
     ASSERT_CUDA(cudaSetDevice(rank));
     ASSERT_CUDA(launch(come_to_barrier, blocks, 32, 0, ranks.cluster().stream(rank),
@@ -153,8 +154,8 @@ __global__ void wait_for_signal(Comm comm, Buffer<int> data, ChannelsHandle chan
 
 TEST(Waits, ThatStandStillAreNamedAndGoOn) {
   if (std::getenv("NCCL_DEBUG_FILE") == nullptr) GTEST_SKIP() << "reads the log: NCCL_DEBUG_FILE";
-  const size_t begin = read_log().size();
   KernelRanks<int> ranks(2, kCount, 0, 1);
+  const size_t begin = read_log().size();
   for (int rank = 0; rank < 2; ++rank) {
     if (rank == 1) {
       EXPECT_TRUE(await([&] {
