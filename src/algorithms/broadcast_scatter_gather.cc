@@ -11,11 +11,11 @@
 // latencies; the root sends the data once, the least possible, the others (n - 2)/(n - 1) of it;
 // FIFO depth >= 1.
 //
-// Two workers let the rounds overlap: while the blocks of one round are gathered, those of the next
-// are forwarded. They share nothing, as each block is written by one worker. Block i belongs to the
-// rank i + 1 places behind the root. With a worker for each instruction (lowering/spread.h) an
-// owner may read its block of the root's input itself and store it to all, in one go: the first
-// latency goes, and no part of the data waits for another.
+// Two workers let the rounds overlap: while one gathers the blocks of a round, the other forwards
+// the blocks of the next. They share nothing, as each block is written by one worker. Block i
+// belongs to the rank i + 1 places behind the root. With a worker for each instruction
+// (lowering/spread.h) an owner may read its block of the root's input itself and store it to all,
+// in one go: the first latency goes, and no part of the data waits for another.
 //
 // Source: M. Barnett et al., "Interprocessor collective communication library (InterCom)", 1994,
 // with both halves done directly.

@@ -28,7 +28,7 @@ constexpr size_t kMostBlocks = size_t{1} << 21;  // of all ranks
 // The most for all collectives together, so that a number of one byte tells all algorithms apart
 // (observe::Event).
 constexpr size_t kMostLoaded = 128;
-// Of one collective, beside those that are built in (kMostFormsOfCollective).
+// The most for one collective, beside the built-in ones (kMostFormsOfCollective).
 constexpr size_t kMostLoadedOfCollective = 16;
 
 Result<std::string> read_text(const std::string& path) {

@@ -17,9 +17,9 @@
 // block beside the sums of the others, more than any other rank.
 //
 // In place is safe: block b of the root's output gets the sum of block b of its input, and so comes
-// after that has been read. The same causality keeps instructions apart that have a
-// worker each (lowering/spread.h). An owner may then read its block of all inputs itself, reduce,
-// and store the sums to the root: it reads each element before it sends what replaces it.
+// after the input has been read. The same causality keeps instructions apart that have a worker
+// each (lowering/spread.h). An owner may then read its block of all inputs itself, reduce, and
+// store the sums to the root: it reads each element before it sends the sum that replaces it.
 //
 // Source: R. Rabenseifner, "Optimization of collective reduction operations", 2004 (reduce), with
 // both halves done directly, and with a root that does not reduce.
