@@ -21,7 +21,7 @@ struct Load {
   int blocks;    // parts of the buffer that is cut
 };
 
-/// Where an algorithm makes sense, beyond the ranks that it can be built for.
+/// The conditions under which an algorithm makes sense, beyond the ranks that it can be built for.
 enum class Suits : uint8_t {
   Anything,
   LowestLatency,    // holds all operands of a chunk at once: small data, or two ranks

@@ -28,7 +28,7 @@ static_assert(ncclInt8 == static_cast<int>(DataType::Int8) &&
 static_assert(ncclSum == static_cast<int>(Operation::Sum) &&
               ncclAvg == static_cast<int>(Operation::Average));
 
-/// Where blocks lie side by side, the buffer has a block for each rank.
+/// Checks the size of the buffer. Where blocks lie side by side, it has a block for each rank.
 Status check_size(const char* function, const Request& request, int nranks) {
   constexpr size_t kMost =
       size_t{1} << 62;  // beyond any address space; keeps the arithmetic on sizes from wrapping

@@ -75,7 +75,7 @@ struct Reading {
 };
 Reading read(const Declaration& declaration, std::string_view text);
 
-/// Where a variable's value comes from.
+/// The source of a variable's value.
 enum class Source { Default, Environment, File };
 Source source_of(const char* name);
 /// Names the place of a value, for "NAME set by ... to VALUE": "environment", a file, or a plug-in.

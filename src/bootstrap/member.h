@@ -130,7 +130,7 @@ class Member {
   int rank() const;
   int nranks() const;
   bool same_process(int peer) const;
-  /// Where other hosts reach this process; without a port.
+  /// Returns the address at which other hosts reach this process; without a port.
   Address interface() const;
   /// Returns a secret for connections of the group's own. All ranks of the group have it, and
   /// nobody else.

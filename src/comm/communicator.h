@@ -59,7 +59,7 @@ namespace niccolite::comm {
 class Communicator;
 struct Child;  // derivation.cc
 
-/// Where the ranks meet that initialize() brings together.
+/// The meeting place of the ranks that initialize() brings together.
 struct Meeting {
   /// Asked once; may wait.
   std::function<Result<bootstrap::UniqueId>(const Deadline&, Abort&)> find_id;

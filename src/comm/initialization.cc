@@ -36,7 +36,7 @@
 namespace niccolite::comm {
 namespace {
 
-/// Where this code was loaded from.
+/// Returns the file from which this code was loaded.
 std::string own_file() {
   Dl_info info{};
   if (dladdr(reinterpret_cast<const void*>(&own_file), &info) == 0 || info.dli_fname == nullptr)

@@ -197,7 +197,7 @@ Status Communicator::end() {
   return {};
 }
 
-// By whoever holds usage_.
+// Called by the holder of usage_.
 Status Communicator::give_back() {
   Status status = await_work("ncclCommDestroy");
   // The calls of one that was revoked came to nothing, wherever the ranks were.

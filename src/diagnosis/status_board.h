@@ -75,7 +75,7 @@ class StatusBoard {
     int nranks = 0;
     int rank = 0;
   };
-  /// Until remove(), which waits while the entry is used: end its waits before.
+  /// Adds an entry until remove(), which waits while the entry is used: end its waits before.
   uint64_t add(Entry entry) EXCLUDES(mutex_);
   void remove(uint64_t id) EXCLUDES(mutex_);
 

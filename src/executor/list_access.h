@@ -31,7 +31,7 @@ struct ListAccess {
 inline constexpr uint32_t kMostRanksOfListAccess = 8;
 inline constexpr uint32_t kListTileBytes = 2048;
 
-/// Where a channel of the launch begins, or ends.
+/// The position at which a channel of the launch begins, or ends.
 struct ListPosition {
   uint16_t work;
   uint16_t tile;  // of the work's block

@@ -11,8 +11,8 @@ namespace niccolite::executor {
 /// Tiles of all works of a list with Launch::list_access.
 uint32_t count_list_tiles(const Launch& launch);
 
-/// Where each of Launch::list_channels begins, and behind them the end of the last: all have as
-/// many tiles, or one more. The launch has as many tiles as channels.
+/// Returns the begin of each of Launch::list_channels, and behind them the end of the last: all
+/// have as many tiles, or one more. The launch has as many tiles as channels.
 std::vector<ListPosition> share_list_tiles(const Launch& launch);
 
 /// Returns the number of works that the channel between these two positions takes part in.

@@ -41,7 +41,8 @@ struct Partition {
     return in_block < block_count ? block_count - in_block : 0;
   }
 
-  /// Where the chunk starts, from the start of its block. It may lie beyond the block's end.
+  /// Returns the start of the chunk, from the start of its block. It may lie beyond the block's
+  /// end.
   constexpr uint64_t start_of(uint32_t channel, uint32_t round) const {
     return uint64_t{channel} * channel_stride + uint64_t{round} * chunk;
   }

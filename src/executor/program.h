@@ -83,9 +83,9 @@ struct Program {
   std::vector<CompactInstruction> instructions;
   std::vector<uint16_t> indices;
   std::vector<Port> ports;
-  /// By worker, for lowering; in the place of connections they have ports.
+  /// By worker: the shapes for lowering, with ports in the place of connections.
   std::vector<lowering::WorkerShape> worker_shapes;
-  /// By work: its phases, where its workers have the form for them (lowering/phases.h). In the
+  /// By work: its phases, if its workers have the form for them (lowering/phases.h). In the
   /// place of connections they have ports; the one block of a message is block 0.
   std::vector<std::optional<lowering::Phases>> phases;
 

@@ -27,8 +27,8 @@ class EventSource {
   /// else whatever the source finds. False: another thread is at it, and calls
   /// EventWorkers::wake() when it no longer is; until then nobody waits for the descriptor.
   virtual bool serve(std::span<const epoll_event> ready) = 0;
-  /// Whoever serves has looked after all kernels, and waits: what serve() has left for later is
-  /// due.
+  /// Called when the serving thread has looked after all kernels, and waits: work that serve() has
+  /// left for later is due.
   virtual void before_wait() = 0;
   /// From now on a worker waits for the descriptor: no thread of the source's own need do so ...
   virtual void begin_serving() = 0;

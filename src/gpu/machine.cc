@@ -39,7 +39,7 @@ EntryPoint loaded_virtual_driver() {
   return library ? entry_point_in(library) : EntryPoint();
 }
 
-// Where our own code was loaded from.
+// Returns the folder from which our own code was loaded.
 std::string own_folder() {
   Dl_info info{};
   link_map* object = nullptr;

@@ -45,7 +45,7 @@ class MulticastMapping : public Owner<Multicast, MulticastMapping> {
   MulticastMapping(Multicast* from, void* handle, std::byte* data)
       : Owner(from, handle), data_(data) {}
   static Status give_back(Multicast& from, void* handle);
-  /// Where the range begins. The host never loads or stores there; kernels use multimem
+  /// The begin of the range. The host never loads or stores there; kernels use multimem
   /// instructions alone.
   std::byte* data() const { return data_; }
 

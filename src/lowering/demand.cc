@@ -17,8 +17,8 @@ using schedule::Instruction;
 using schedule::length;
 using schedule::Schedule;
 
-/// By what the longest chain is found: about the microseconds that its parts take. What the chain
-/// then takes is the price's affair.
+/// The weights by which the longest chain is found: about the microseconds that its parts take.
+/// The price then decides what the chain takes.
 constexpr double kInstruction = 0.3, kEnd = 0.1, kSlot = 1.5, kDirect = 2, kBetween = 25;
 
 int machine_of(std::span<const int> machines, int rank) {

@@ -192,7 +192,7 @@ Status Execution::run() {
   for (int i = 0; i < length(instances_); ++i) wake(i);
   TRY(run_all());
   if (scenario_.abort) {
-    // Whoever waits for the aborted rank is aborted later.
+    // Ranks that wait for the aborted rank are aborted later.
     if (!at(is_aborted_, scenario_.abort->rank)) abort_rank(scenario_.abort->rank);
     TRY(run_all());
     for (int rank = 0; rank < schedule_.nranks; ++rank)

@@ -78,7 +78,7 @@ class Execution {
   /// has memory.
   using Chunks = std::vector<Chunk>;
 
-  /// Where an advertised buffer lies.
+  /// The place of an advertised buffer.
   struct Block {
     int rank;
     schedule::BlockReference block;

@@ -88,7 +88,8 @@ Result<Operand> Execution::operand_of(Instance& instance, int number,
   return Operand{location.value, std::move(name)};
 }
 
-/// Whoever has told the owner of a buffer that it is done there does nothing there any more.
+/// Checks that a worker which has told the owner of a buffer that it is done there leaves the
+/// buffer alone.
 Status Execution::check_not_told(const Link& link, const char* verb, const Block& place) {
   if (link.put == nullptr && link.released == nullptr && link.left == nullptr) return {};
   return Status::invalid_usage("{} {} of rank {}, whose kernel may have ended", verb,

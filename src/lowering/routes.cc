@@ -29,7 +29,8 @@ struct Allowed {
   bool get() const { return get_by_sender && (get_by_receiver || !has_receiver); }
 };
 
-/// By connection. A connection that does not exist is for whoever checks the schedule to name.
+/// Returns the allowed routes, by connection. It skips connections that do not exist: the check of
+/// the schedule names them.
 std::vector<Allowed> look_at(const Schedule& schedule) {
   std::vector<Allowed> allowed(schedule.connections.size());
   const auto exists = [&](int connection) {

@@ -13,7 +13,7 @@ uint64_t read(clockid_t clock) {
   return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(now.tv_nsec);
 }
 
-// Over less the error of reading two clocks one after the other would count.
+// Over a shorter time the error of reading two clocks one after the other would count.
 constexpr uint64_t kShortest = 10'000'000;  // ns
 
 }  // namespace

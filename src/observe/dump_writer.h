@@ -21,7 +21,7 @@ class DumpWriter {
 
   /// The last text for a path counts. Returns when all is written, or as wait() does.
   void write(const std::string& path, std::string text);
-  /// Until all is written, unless one file takes longer than kPatience.
+  /// Waits until all is written, unless one file takes longer than kPatience.
   void wait() const;
 
  private:

@@ -1,4 +1,4 @@
-// By what prepared plans are found again: all of a call, a batch or a group that its plan depends
+// The keys of prepared plans: all of a call, a batch or a group that its plan depends
 // on, and nothing else (buffers and streams come with each launch).
 #pragma once
 

@@ -49,7 +49,7 @@ class MessageAgreement {
     Agreed,  // as the ends agree
     Direct   // the sender reaches all buffers: one process
   };
-  /// By peer; those to and from the own rank may be any.
+  /// The kinds, by peer; kinds to and from the own rank may be any.
   struct Kinds {
     std::vector<Kind> sent;
     std::vector<Kind> received;

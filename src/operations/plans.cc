@@ -19,7 +19,7 @@ bool may_be_remembered(std::span<const calls::Task> tasks) {
          });
 }
 
-// One that records its user's event is launched as others are.
+// A collective that records its user's event counts, too: it is launched as others are.
 bool is_one_collective(std::span<const calls::Task> tasks) {
   return tasks.size() == 1 && !tasks[0].call.is_message();
 }

@@ -86,8 +86,8 @@ inline bool allows(const Settings& settings, const Form& form) {
   return settings.forms[static_cast<size_t>(form.collective)].test(index_of(form));
 }
 
-/// Where some link tears lines of 128 bytes: no variant uses LL128. Errors: InvalidUsage when
-/// NCCL_PROTO leaves a function no other protocol.
+/// Forbids LL128 to all variants, because some link tears lines of 128 bytes. Errors: InvalidUsage
+/// when NCCL_PROTO leaves a function no other protocol.
 Status forbid_ll128(Settings& settings);
 
 /// Sets that ranks are on several machines, each on its machine of `machines` (empty: each on its

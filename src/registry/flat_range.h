@@ -17,7 +17,7 @@ namespace niccolite::registry {
 
 class FlatRange {
  public:
-  /// Where the parts are, and who maps them.
+  /// The memory of the parts, and the way to map it.
   struct Source {
     std::span<const WindowPart> parts;  // by rank
     const FlatLayout& layout;

@@ -23,7 +23,7 @@ namespace niccolite::registry {
 /// Something to look after, now and then.
 class Tended {
  public:
-  /// Until the next sweep, if nothing is urgent: freed memory is given back within this time.
+  /// Time until the next sweep, if nothing is urgent: freed memory is given back within this time.
   static constexpr std::chrono::milliseconds kUsualInterval{50};
 
   virtual ~Tended() = default;

@@ -34,7 +34,7 @@ struct WindowPart {
   static Result<WindowPart> decode(std::span<const std::byte> bytes, std::string_view origin);
 };
 
-/// Where each rank's pieces go in one range of addresses that has all of them.
+/// The places of each rank's pieces in one range of addresses that has all of them.
 struct FlatLayout {
   uint64_t stride = 0;           // from one rank's place to the next's; a multiple of 4 GiB
   std::vector<uint64_t> pieces;  // by rank: where its first piece is mapped, in the range

@@ -117,7 +117,7 @@ struct Channel {
   friend bool operator==(const Channel&, const Channel&) = default;
 };
 
-/// Where an instruction stands; as text: "rank 2 channel 0 worker 1 instruction 3".
+/// The place of an instruction; as text: "rank 2 channel 0 worker 1 instruction 3".
 struct Position {
   int rank;
   int channel;

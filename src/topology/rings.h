@@ -35,7 +35,7 @@ inline constexpr int kMostRings = 16;
 /// has.
 std::vector<std::vector<int>> rings(const Graph& graph, std::span<const int> rails,
                                     std::span<const int> ranks, std::span<const int> machines);
-/// Over all ranks that the graph has, each on its machine there; as ranks of the graph.
+/// Returns rings over all ranks of the graph, each on its machine there; as ranks of the graph.
 std::vector<std::vector<int>> rings(const Graph& graph);
 
 }  // namespace niccolite::topology

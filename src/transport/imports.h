@@ -17,7 +17,7 @@
 
 namespace niccolite::transport {
 
-/// Where another process keeps a chunk.
+/// The place at which another process keeps a chunk.
 struct Origin {
   std::string address;  // of its descriptor server
   Token token{};
@@ -26,7 +26,7 @@ struct Origin {
 
 class Import {
  public:
-  /// Where the process keeps the one mapping of a chunk for a device.
+  /// The process's one mapping of a chunk for a device.
   struct Entry;
 
   /// Returns the process's mapping of that chunk for `device`, and makes it if there is none yet.

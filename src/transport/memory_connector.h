@@ -77,7 +77,7 @@ class MemoryConnector : public Connector {
     std::shared_ptr<Chunk> shared;
     Fd descriptor;
   };
-  /// Where these ends are, for whom `lets_in(chunk)` lets use them.
+  /// Describes the places of these ends to a peer, if `lets_in(chunk)` lets it use them.
   template <typename LetsIn>
   Status tell(std::span<const ShapedEnd> ends, bool same_process, ConnectReply& reply,
               const LetsIn& lets_in) EXCLUDES(mutex_);

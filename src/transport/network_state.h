@@ -67,7 +67,7 @@ struct NetworkState {
   /// May something that this rank has sent to `peer` have come there within the last `time`, or
   /// still be on its way?
   bool may_have_reached(int peer, std::chrono::milliseconds time) const;
-  /// One that is_stuck, or null.
+  /// Returns a thread that is_stuck, or null.
   const ProxyThread* stuck() const;
   /// Has every thread come round since it was last asked?
   bool comes_round() const;

@@ -36,7 +36,7 @@ Outcomes& outcomes() {
   return *instance;
 }
 
-// Where a rank lets others store; empty where it tries nothing.
+// Memory in which a rank lets others store; empty if it tries nothing.
 struct TrialBuffer {
   std::string address;  // of the descriptor server
   Token token{};

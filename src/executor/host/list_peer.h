@@ -144,7 +144,7 @@ class ListPeer {
   static uint64_t take(uint64_t& word) {
     return std::atomic_ref(word).exchange(advertisement::kNone, std::memory_order_acquire);
   }
-  // By difference, as all counters are compared.
+  // Compares by difference, as for all counters.
   static bool is_before(uint64_t a, uint64_t b) { return static_cast<int64_t>(a - b) < 0; }
 
   int rank_;

@@ -286,7 +286,7 @@ const std::byte* ListWorker::own_strip(uint32_t to, uint64_t offset, uint64_t by
   return scaled(input + block + at_ + offset, bytes, staging);
 }
 
-// Whoever has an input sends it to all that have an output for it; others count the step.
+// A rank that has an input sends it to all that have an output for it; others count the step.
 void ListWorker::send_chunk() {
   Staging staging;
   const uint16_t tag = work(work_).tag;

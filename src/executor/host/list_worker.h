@@ -40,8 +40,8 @@ class ListWorker {
 
  private:
   enum class Phase : uint8_t { Credit, Addresses, Tiles, Slots, Release, Done };
-  /// Where a rank's input and output of a work are, as this rank sees them. As they travel: bytes
-  /// of the slot of round 0.
+  /// The addresses of a rank's input and output of a work, as this rank sees them. In the form in
+  /// which they travel: bytes of the slot of round 0.
   struct Addresses {
     uint64_t input = kUnneeded;
     uint64_t output = kUnneeded;

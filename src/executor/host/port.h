@@ -150,8 +150,8 @@ class PortState {
   uint16_t tag() const { return tag_; }
   /// The slot of the present step.
   std::byte* slot() const { return slots_ + (step_ & (depth_ - 1)) * slot_bytes_; }
-  /// Where the present chunk is: in memory that this end has taken, so many bytes behind the
-  /// worker's first chunk there (or before it: another channel's), or in the slot.
+  /// Returns the place of the present chunk: in memory that this end has taken, so many bytes
+  /// behind the worker's first chunk there (or before it: another channel's), or in the slot.
   std::byte* chunk(std::ptrdiff_t distance) const {
     return taken_ != nullptr ? taken_ + distance : slot();
   }
@@ -366,7 +366,7 @@ class PortState {
     has_agreed_ = taken_ != nullptr;
   }
 
-  // By difference, as all counters are compared.
+  // Compares by difference, as for all counters.
   static bool is_before(uint64_t a, uint64_t b) { return static_cast<int64_t>(a - b) < 0; }
 
   ControlBlock* own_ = nullptr;

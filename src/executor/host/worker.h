@@ -69,18 +69,18 @@ class Worker {
   }
   /// Returns the chunk that starts so many elements behind the start of its block.
   std::byte* chunk_at(OperandBuffer place, uint32_t block, uint64_t start) const;
-  /// Where the present chunk goes, or comes from.
+  /// Returns the place that the present chunk goes to, or comes from.
   std::byte* destination(const PortState& to) const { return to.chunk(distance_); }
   const std::byte* operand_at(const PortState& from) const {
     return pulls() ? from.place_of(pulled_, most_pulls_, plan_->launch().pull_bytes)
                    : from.chunk(distance_);
   }
 
-  /// Where the rank at the other end of the port `index` sees `memory` of a buffer that has these
-  /// shifts; 0: nowhere.
+  /// Returns the address at which the rank at the other end of the port `index` sees `memory` of a
+  /// buffer with these shifts; 0: nowhere.
   uint64_t seen_by_peer(uint32_t index, const std::byte* memory, const uint64_t* shifts) const;
-  /// Where the data of a receive, or of a send, of the first chunk of the only instruction may
-  /// be put, or may be read, as that rank sees it; 0: data go through slots.
+  /// Returns the place where data of a receive, or of a send, of the only instruction's first chunk
+  /// may be put, or may be read, as that rank sees it; 0: data go through slots.
   uint64_t put_address(uint32_t index) const;
   uint64_t get_address(uint32_t index) const;
   /// Do others do all that the present instruction is for?

@@ -67,7 +67,7 @@ constexpr uint64_t address_in(uint64_t advertisement) {
 constexpr bool serves(uint64_t advertisement) { return (advertisement & kServes) != 0; }
 /// In a table of distances: the rank does not see the memory. (Distances are multiples of 4096.)
 inline constexpr uint64_t kUnseen = 1;
-/// Where the rank of `shift` sees `address`; 0: nowhere.
+/// Returns the address at which the rank of `shift` sees `address`; 0: nowhere.
 constexpr uint64_t seen_by(uint64_t shift, uint64_t address) {
   return shift == kUnseen ? 0 : address + shift;
 }

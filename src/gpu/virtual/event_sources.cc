@@ -132,7 +132,7 @@ bool EventSources::wait(std::chrono::microseconds most) {
     return true;  // the data that kernels wait for may be here
   }
   for (const auto& [number, source] : sources_) source->before_wait();
-  // One that another thread has in its hands would end a wait for its own descriptor at once.
+  // A source that another thread has in its hands would end a wait for its own descriptor at once.
   waited_ = left_out_.empty() ? alone_ : 0;
   is_waiting_ = true;
   // Stays open while is_waiting_.

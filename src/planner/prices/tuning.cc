@@ -70,7 +70,7 @@ std::string list(const Range& range, Name name) {
   return text;
 }
 
-/// Where a value stands: a field's path, for messages.
+/// Refuses a value. `path` is the field's path, for the message.
 Status refuse(const Value& value, const std::string& path, const std::string& what) {
   return Status::invalid_argument("line {}: {} {}", value.line, path, what);
 }

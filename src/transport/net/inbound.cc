@@ -86,7 +86,7 @@ Status Inbound::begin(Stream& stream, const Frame& frame) {
   const auto [found, is_first] = flows_.try_emplace(label);
   Flow& flow = found->second;
   if (!is_first && frame.step <= flow.number) {
-    // One that broke before it was read, and has been replaced since.
+    // Drops a stream that broke before it was read, and has been replaced since.
     stream.drop();
     ended_.push_back(std::move(taken));
     return {};
@@ -237,7 +237,7 @@ bool Inbound::tell(Due due) {
     is_urgent |=
         flow.connection != nullptr &&
         (flow.is_awaited || !flow.is_told || flow.unacknowledged_bytes >= kMostUnacknowledgedBytes);
-  // Where something has to be told, all is.
+  // If something has to be told, all is.
   const bool has_credit =
       collect_credit(is_urgent ? Incoming::Credit::All : due.credit,
                      [&](const Frame& frame) { ready->second.connection->send({.frame = frame}); });

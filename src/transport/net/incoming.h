@@ -42,7 +42,7 @@ class Incoming final : public ProxyEnd {
   /// Takes a part in. RemoteError for a part that no honest sender sends: none of its bytes is
   /// stored.
   Status accept(const Frame& part);
-  /// Where the bytes of such a part belong, for as long as nothing else is done.
+  /// Returns the place for the bytes of such a part, for as long as nothing else is done.
   std::byte* place_of(const Frame& part) const { return slot_of(part).chunk + part.offset; }
   /// They are there.
   void arrived(const Frame& part);

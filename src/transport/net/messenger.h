@@ -38,7 +38,7 @@ class Messenger {
   ~Messenger();
   Messenger(const Messenger&) = delete;
 
-  /// Where the peer connects to.
+  /// Returns the handle to which the peer connects.
   const Network::Handle& handle() const { return own_; }
 
   void add(const Key& key, Outgoing& end);

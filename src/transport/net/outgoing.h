@@ -69,7 +69,7 @@ class Outgoing final : public ProxyEnd {
   }
   bool is_abandoned() const override { return is_abandoned_.load(std::memory_order_relaxed); }
   bool let_go(uint32_t channel) override;
-  /// Where the bytes of a part are that is on its way.
+  /// Returns the bytes of a part that is on its way.
   const std::byte* bytes_of(const Frame& part) const {
     return channels_[part.channel].chunks[part.step & (shape_.depth - 1)] + part.offset;
   }

@@ -70,7 +70,7 @@ class Proxy {
     farewell_.store(farewell, std::memory_order_relaxed);  // before the end, which posts
   }
 
-  /// Where peers reach it: on each rail, by device number.
+  /// Returns the addresses at which peers reach it: on each rail, by device number.
   const std::vector<Address>& addresses() const { return addresses_; }
 
   struct Name {

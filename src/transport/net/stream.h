@@ -28,7 +28,7 @@ class Stream {
    public:
     /// A frame.
     virtual Status stream_frame(Stream& stream, const Frame& frame) = 0;
-    /// Where the bytes of the part go that is being received, if it is still to be.
+    /// Returns the place for the bytes of the part that is being received, if it is still wanted.
     virtual std::byte* stream_place(const Frame& part) = 0;
     /// The bytes of the frame are there.
     virtual void stream_arrived(Stream& stream, const Frame& frame) = 0;

@@ -18,7 +18,7 @@ __device__ __forceinline__ bool makes_advertisement(const PortState& port) {
   return (port.is_send != 0) == (port.is_direct_get != 0);
 }
 
-/// Where the first chunk of the port's worker lies, or belongs; null if that is nowhere that could
+/// Returns the place of the first chunk of the port's worker; null if it is in no memory that could
 /// be advertised.
 template <typename Operation>
 __device__ __forceinline__ const std::byte* advertised_memory(const LaunchHeader& header,
@@ -39,7 +39,8 @@ __device__ __forceinline__ const std::byte* advertised_memory(const LaunchHeader
                       Operation::element_bytes(header);
 }
 
-/// Where the port's peer sees that memory; 0: nowhere, and data go through slots.
+/// Returns the address at which the port's peer sees that memory; 0: nowhere, and data go through
+/// slots.
 template <typename Operation>
 __device__ __forceinline__ uint64_t advertised_address(const LaunchHeader& header,
                                                        const WorkTask& work, const PortTask& port,
@@ -66,7 +67,7 @@ __device__ __forceinline__ bool can_serve_pulls(const LaunchHeader& header, cons
   return header.pull_bytes != 0 && work.width >= kVec16;
 }
 
-/// Where the chunk of a round lies, or belongs: in memory that was advertised, if this end has
+/// Returns the place of a round's chunk: in memory that was advertised, if this end has
 /// taken it, else in a slot. The port is open for its step.
 template <typename Operation>
 __device__ __forceinline__ std::byte* chunk_at(const Cta& cta, const PortState& port,

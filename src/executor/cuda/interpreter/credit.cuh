@@ -12,7 +12,7 @@ __device__ __forceinline__ std::byte* slot_of(const Cta& cta, const PortState& p
   return port.slots + cta.header.shape.slot_offset(0, step);
 }
 
-/// Until the first warp of the worker has seen the credit for `step`; false: aborted.
+/// Waits until the first warp of the worker has seen the credit for `step`; false: aborted.
 __device__ __forceinline__ bool wait_for_copy_of_credit(const Cta& cta, const PortState& port,
                                                         uint64_t step) {
   const auto depth = static_cast<int64_t>(cta.header.shape.depth);

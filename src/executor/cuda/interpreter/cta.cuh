@@ -72,7 +72,7 @@ __device__ __forceinline__ Chunk chunk_of(const Cta& cta, const CompactInstructi
           static_cast<uint32_t>(range.count) * element_bytes};
 }
 
-/// Where `chunk` of block `block` of a local buffer lies. The chunk is not empty.
+/// Returns the address of `chunk` of block `block` of a local buffer. The chunk is not empty.
 template <typename Operation>
 __device__ __forceinline__ std::byte* address_of(const Cta& cta, OperandBuffer place,
                                                  uint32_t block, const Chunk& chunk) {
@@ -150,7 +150,7 @@ __device__ __forceinline__ bool is_of_other_call(const PortState& port, uint64_t
 
 // ---- workers
 
-/// Where the works lie in the parameters.
+/// Returns the works in the parameters.
 __device__ __forceinline__ const WorkTask* work_tasks(const LaunchArgs& args) {
   return reinterpret_cast<const WorkTask*>(args.tables);
 }

@@ -49,7 +49,7 @@ __device__ __forceinline__ bool only_awaits(const Cta& cta, const WorkerTask& ta
   return awaits && instruction.receive_count + instruction.send_count != 0;
 }
 
-/// By one thread of such a worker.
+/// Waits by one thread of such a worker.
 __device__ __forceinline__ void await_takers(const Cta& cta, const WorkerTask& task) {
   for_each_port_of(cta, cta.instructions[task.first], [&](PortState& port) {
     const uint64_t last = port.end - 1;
@@ -83,7 +83,7 @@ __device__ __forceinline__ void run_by_threads(const Cta& cta, const WorkerTask&
   }
 }
 
-/// By the first thread of several warps.
+/// Called by the first thread of several warps.
 template <typename Operation>
 __device__ __forceinline__ void drive_copy(const Cta& cta, const WorkerTask& task,
                                            const WorkerThreads& worker, std::byte** pointers,
@@ -99,7 +99,8 @@ __device__ __forceinline__ void drive_copy(const Cta& cta, const WorkerTask& tas
   handover.leave(position);
 }
 
-/// By all threads of the others, which `worker` has, for what the first has left to them.
+/// Called by all threads of the other warps, which `worker` has, for the task that the first has
+/// left to them.
 template <typename Operation>
 __device__ __forceinline__ void take_over_copy(const Cta& cta, const WorkerTask& task,
                                                const WorkerThreads& worker, std::byte** pointers,
@@ -185,8 +186,8 @@ __device__ __forceinline__ void run_simple(const Cta& cta, const WorkerTask& tas
     begin_plan(pointers);
     if (task.has(kCopiesStaged)) handover_of(cta.instructions[task.first], pointers).start();
   }
-  // By another warp, if there is one: what the thread that copies does before its first load adds
-  // to the time of every operation.
+  // Done by another warp, if there is one: all work of the thread that copies before its first load
+  // adds to the time of every operation.
   if (ptx::has_bulk_copies() && task.has(kCopiesStaged) &&
       worker.rank == (worker.size > kWarp ? kWarp : 0)) {
     using Ring = typename CopyWorker<Operation, CopyCrew::Thread>::Ring;

@@ -44,7 +44,7 @@ struct LineMove {
   uint32_t part;    // of the thread in its line
 
   __device__ __forceinline__ bool has_flag() const { return part == kLineThreads - 1; }
-  /// Where the row of the warp begins that `line`, the thread's, is in.
+  /// Returns the begin of the warp's row that contains `line`, the thread's.
   __device__ __forceinline__ uint32_t row_at(uint32_t line) const {
     return (line - line % kWarpLines) * ll128::kDataBytes;
   }
@@ -53,7 +53,7 @@ struct LineMove {
   }
 };
 
-/// Where the thread's part of a port's first line lies, and the flag that the line has.
+/// The place of the thread's part of a port's first line, and the flag of the line.
 struct LinePort {
   std::byte* slot;
   uint64_t flag;

@@ -8,7 +8,7 @@
 
 namespace niccolite::executor::cuda {
 
-/// By one thread.
+/// Stores a mark by one thread.
 __device__ __forceinline__ void store_mark(const LaunchHeader& header, bool has_ended) {
   const uint32_t cta = ptx::cta_anew();
   if (cta >= observe::kMarkedCtas) return;
@@ -23,13 +23,13 @@ __device__ __forceinline__ void store_mark(const LaunchHeader& header, bool has_
                    {header.launch, time});
 }
 
-/// By all threads, first. The last thread of a small operation has the least to do.
+/// Called by all threads, first. The last thread of a small operation has the least to do.
 __device__ __forceinline__ void mark_begin(const LaunchHeader& header) {
   if (header.newest == nullptr) return;
   if (ptx::is_last_thread_anew()) store_mark(header, /*has_ended=*/false);
 }
 
-/// By all threads, when they are done.
+/// Called by all threads when they are done.
 __device__ __forceinline__ void mark_end(const LaunchHeader& header) {
   if (header.newest == nullptr) return;
   ptx::barrier_warp();

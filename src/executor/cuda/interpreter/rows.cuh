@@ -27,7 +27,7 @@ __device__ __forceinline__ Vec16 vec16_in(const Vec16& low, const Vec16& high, u
   const uint64_t third = is_late ? vec8s[3] : vec8s[2];
   return {{vec8_in(first, second, offset % kVec8), vec8_in(second, third, offset % kVec8)}};
 }
-/// By value: which of two vec16s' memory, asked of registers, would put them into memory.
+/// Chooses by value: a choice of addresses would force the two vec16s from registers into memory.
 __device__ __forceinline__ Vec16 choose(bool is_first, Vec16 first, Vec16 second) {
   const uint64_t low = is_first ? first.half[0] : second.half[0];
   const uint64_t high = is_first ? first.half[1] : second.half[1];

@@ -267,7 +267,7 @@ __device__ __forceinline__ void for_each_port(const Cta& cta, Function&& functio
 /// The service warp, until the workers are done and have no more to tell, or the operation goes no
 /// further.
 __device__ __forceinline__ void serve_ports(const Cta& cta) {
-  // Behind an aborted operation the word is looked at soon: many may be queued there.
+  // After an aborted operation, the warp looks at the word soon: many operations may be queued.
   bool is_closed = false;
   for_each_port(cta, [&](PortService port) { is_closed |= port.is_closed(); });
   for (uint32_t looks = ptx::any_of_warp(is_closed) ? 0 : 1;; ++looks) {

@@ -51,7 +51,7 @@ __device__ __forceinline__ SimplePlan& plan_at(std::byte** pointers) {
   return *reinterpret_cast<SimplePlan*>(pointers);
 }
 
-/// By one thread, before the first instruction.
+/// Called by one thread, before the first instruction.
 __device__ __forceinline__ void begin_plan(std::byte** pointers) {
   SimplePlan& plan = plan_at(pointers);
   plan.live = ptx::shared_memory();  // any address but null
@@ -59,9 +59,9 @@ __device__ __forceinline__ void begin_plan(std::byte** pointers) {
   plan.is_loose = 0;
 }
 
-/// By one thread: the plan's local addresses and length. They move on from round to round when the
-/// worker has no other instruction; to work them out anew takes half a microsecond, in which
-/// nothing is moved.
+/// Sets, by one thread, the plan's local addresses and length. They move on from round to round
+/// when the worker has no other instruction; to work them out anew takes half a microsecond, in
+/// which nothing is moved.
 template <typename Operation>
 __device__ __forceinline__ void plan_transfer(const Cta& cta, const CompactInstruction& instruction,
                                               uint32_t round, bool is_only, SimplePlan& plan,

@@ -173,7 +173,7 @@ struct Stage {
                    // together
 };
 
-/// Where rings of stages are: bytes from the start of shared memory.
+/// The place of the rings of stages: bytes from the start of shared memory.
 struct StageArea {
   uint32_t states_at;    // Stage [ring][stages]
   uint32_t stages_at;    // [ring][stages][operand] of stage_bytes

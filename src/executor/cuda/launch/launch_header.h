@@ -20,7 +20,7 @@ uint8_t width_of(const Buffers& buffers, uint32_t stride_width);
 bool is_in_host(const Launch& launch);
 /// Are the other ends of some connections proxies' (protocol/relay.h)?
 bool is_relayed(const Launch& launch);
-/// Where the counters of connections are, for kernels with an instance for each place.
+/// Returns the place of the connections' counters, for kernels with an instance for each place.
 Counters counters_of(const Launch& launch);
 
 /// The buffers of all works.

@@ -32,7 +32,7 @@ enum class Expected : uint8_t {
   Slots,   // stages are for the workers that copy to slots and from slots
 };
 
-/// By worker.
+/// The movers, by worker.
 struct WorkerMovers {
   std::vector<uint8_t> forms;        // WorkerForm: several
   std::vector<uint32_t> most_warps;  // kMaxWarps: as many as there are
@@ -45,7 +45,7 @@ lowering::Facilities facilities_of(const Launch& launch, Staging staging);
 std::vector<lowering::WorkerPlan> plan_workers(const Launch& launch, Staging staging,
                                                Expected expected);
 
-/// By worker, as `plans` say.
+/// Returns the movers of each worker, as `plans` say.
 WorkerMovers movers_of(const Launch& launch, std::span<const lowering::WorkerPlan> plans);
 
 }  // namespace niccolite::executor::cuda

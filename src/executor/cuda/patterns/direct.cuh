@@ -258,7 +258,7 @@ class Direct {
         first[p] =
             reinterpret_cast<uint64_t>(connections_.words_at(task_.receive[p].port, step, in_slot));
       }
-      // Not computed anew from parameters in every look, where there are registers for it.
+      // Kept in registers, where there are enough, instead of computed anew in every look.
       if (kMostPeers <= kFewDirectPeers) {
         first[p] = ptx::opaque(first[p]);
       }

@@ -163,8 +163,8 @@ class DirectConnections {
 
   // ---- addresses
 
-  /// Where vec8 g lies in the slot of step 0, from the start of the slots. Opaque: the addresses
-  /// of all peers, computed ahead of a loop, take more registers than there are.
+  /// Returns the offset of vec8 g in the slot of step 0, from the start of the slots. Opaque: the
+  /// addresses of all peers, computed ahead of a loop, take more registers than there are.
   __device__ __forceinline__ uint64_t in_slots(uint32_t g) const {
     return ptx::opaque(header_.shape.slot_offset(channel_, 0) + g * kVec8InSlot);
   }

@@ -39,7 +39,7 @@ class DirectData {
   using Task = DirectTask<kMostPeers>;
   static_assert(!kIsList || kMostPeers > 1);
 
-  /// Where the user's data of the task are: a WorkTask, or the ListParams of all its works.
+  /// The description of the task's user data: a WorkTask, or the ListParams of all its works.
   using Works = std::conditional_t<kIsList, ListParams<kMostPeers>, WorkTask>;
 
   /// The vec8s of the input that a thread sends and reduces.
@@ -92,7 +92,7 @@ class DirectData {
     go_on(place, round, round, rounds);
     return place;
   }
-  /// By so many rounds, to `round`, if there is one.
+  /// Advances `place` by so many rounds, to `round`, if there is one.
   __device__ __forceinline__ void go_on(Cursor& place, uint32_t by, uint32_t round,
                                         uint32_t rounds) const {
     if (round >= rounds) return;
@@ -132,7 +132,7 @@ class DirectData {
     const uint32_t left = chunk.bytes - g * kVec8;
     return left < kVec8 ? left : kVec8;
   }
-  /// Where vec8 g of the block at the start of the input lies, and of the output.
+  /// Returns the address of vec8 g in the block at the start of the input, and of the output.
   __device__ __forceinline__ const std::byte* input_at(const Chunk& chunk, uint32_t g) const {
     return work().input + ptx::opaque(chunk.in_block + g * kVec8);
   }

@@ -183,7 +183,7 @@ class DirectList {
 
   // ---- the end
 
-  /// Behind a barrier of all threads, which are done with peers' buffers.
+  /// Called behind a barrier of all threads, which are done with peers' buffers.
   __device__ __forceinline__ void let_peers_go() const {
     if (!has_peer()) return;
     ptx::fence_system();

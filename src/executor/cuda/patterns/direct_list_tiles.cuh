@@ -278,7 +278,8 @@ class ListTiles {
     finish(values, one);
   }
 
-  /// Where the result goes in rank `of`'s output; null: nowhere, or it is what lies there.
+  /// Returns the place of the result in rank `of`'s output; null: nowhere, or it lies there
+  /// already.
   __device__ __forceinline__ std::byte* target_in(uint32_t of, uint32_t work, uint64_t source_at,
                                                   uint64_t target_at) const {
     if (!has_rank(view_.targets(), of)) return nullptr;

@@ -9,7 +9,7 @@
 
 namespace niccolite::executor::cuda {
 
-/// By all threads of the CTA, each its own parts.
+/// Copies by all threads of the CTA, each its own parts.
 template <typename T, typename Load, typename Store>
 __device__ __forceinline__ void copy_parts(std::byte* target, const std::byte* source,
                                            uint64_t bytes, Load load, Store store) {

@@ -32,7 +32,7 @@ class PhaseConnections {
     uint64_t at;  // the thread's part of the first group, from the start of the buffer
     uint32_t bytes;
   };
-  /// Where the thread's part of a slot's first group lies, and the flag that its lines have.
+  /// The place of the thread's part of a slot's first group, and the flag of its lines.
   struct Lines {
     std::byte* slot;
     uint64_t flag;

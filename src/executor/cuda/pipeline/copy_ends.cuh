@@ -200,7 +200,7 @@ class CopyEnds {
   uint32_t published_ = 0;  // rounds
 
  private:
-  /// Where what the worker receives is, if not in slots. False: aborted.
+  /// Finds the place of the received data, if it is not in slots. False: aborted.
   __device__ __forceinline__ bool find_received() {
     const PortState& port = port_of(receives_[0]);
     if (!makes_advertisement(port)) {

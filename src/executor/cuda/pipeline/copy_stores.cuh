@@ -14,8 +14,8 @@ __device__ __forceinline__ bool is_aligned(const std::byte* address) {
   return into_vec16(address) == 0;
 }
 
-/// By one thread: less than a vec16, which lies anywhere, to several places, `at` bytes behind each
-/// of them.
+/// Stores less than a vec16, which lies anywhere, by one thread to several places, `at` bytes
+/// behind each of them.
 template <typename Element>
 __device__ __forceinline__ void move_bytes(const std::byte* from, std::byte* const* targets,
                                            uint32_t ntargets, int64_t at, uint32_t bytes) {
@@ -31,8 +31,8 @@ __device__ __forceinline__ void move_bytes(const std::byte* from, std::byte* con
   }
 }
 
-/// By a warp: rows of one `Value` for each thread from thread `at` on, as far as they end before
-/// `end`: several loads are under way before the first store.
+/// Moves, by a warp, rows of one `Value` for each thread from thread `at` on, as far as they end
+/// before `end`: several loads are under way before the first store.
 template <typename Value, typename Load, typename Store>
 __device__ __forceinline__ void store_rows(uint32_t at, uint32_t end, Load&& load, Store&& store) {
   constexpr int kRows = 8;
@@ -47,7 +47,7 @@ __device__ __forceinline__ void store_rows(uint32_t at, uint32_t end, Load&& loa
   for (; at < end; at += kRow) store(at, load(at));
 }
 
-/// By a warp, to where shared memory and the target are aligned to vec16s.
+/// Stores by a warp, where shared memory and the target are aligned to vec16s.
 __device__ __forceinline__ void store_vec16s(std::byte* target, const std::byte* shared,
                                              uint32_t bytes) {
   store_rows<Vec16>(

@@ -128,7 +128,7 @@ class CopyWorker : private CopyEnds<Operation, kCrew> {
   /// dynamic tiles.
   static constexpr uint32_t kStagesOfTile = 4;
 
-  /// Behind the pipeline, be it done or aborted.
+  /// Called behind the pipeline, be it done or aborted.
   __device__ __forceinline__ void finish() {
     this->publish_all();
     // An exposing sender may go once it is told that nothing of its memory is read any more.
@@ -223,7 +223,7 @@ class CopyWorker : private CopyEnds<Operation, kCrew> {
     left_.vec16s -= bytes / kVec16;
     return Next::Found;
   }
-  /// Where they are is counted from the own channel's part on: negative before it.
+  /// Their places count from the own channel's part on: negative before it.
   __device__ __forceinline__ bool take_tile() {
     const bool has_tile = ring_.agree([&] { return tiles_->take(left_); });
     if constexpr (kByWarp) {

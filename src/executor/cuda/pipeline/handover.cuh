@@ -14,18 +14,18 @@ struct Handover {
   uint64_t left;  // kNotYet, kNothing, or what take_over_copy() of kernel.cuh says
   uint64_t barrier;
 
-  /// By one thread, before all others know of it.
+  /// Called by one thread, before all others know of the handover.
   __device__ __forceinline__ void start() {
     left = kNotYet;
     ptx::init_stage_barrier(&barrier, /*arrivals=*/1);
   }
-  /// By the thread that copies: the first time counts.
+  /// Called by the thread that copies: the first time counts.
   __device__ __forceinline__ void leave(uint64_t what) {
     if (left != kNotYet) return;
     left = what;
     ptx::arrive(&barrier);
   }
-  /// By all threads of a warp.
+  /// Called by all threads of a warp.
   __device__ __forceinline__ uint64_t await() {
     await_stage_together(&barrier, /*parity=*/0);
     return left;

@@ -25,7 +25,7 @@ __device__ __forceinline__ bool serves_pulls(const Cta& cta, const WorkerTask& t
 template <typename Operation, bool kByWarp>
 class PullServer {
  public:
-  /// By the crew of a worker that only sends, to one peer, who has its advertisement.
+  /// Called by the crew of a worker that only sends, to one peer, which has its advertisement.
   __device__ __forceinline__ PullServer(const Cta& cta, const WorkerTask& task)
       : cta_(cta),
         port_(cta.ports[cta.uses[cta.instructions[task.first].send].port]),
@@ -37,7 +37,7 @@ class PullServer {
                    Operation::element_bytes(cta.header) / kVec16 * kVec16;
   }
 
-  /// Until the peer is done, or the operation aborted.
+  /// Serves until the peer is done, or the operation aborted.
   __device__ __forceinline__ void run() {
     if constexpr (kByWarp) ring_.start();  // a thread's has been started (run_simple())
     run_pipeline(ring_, *this);

@@ -52,7 +52,7 @@ class PulledTiles {
     return serve;
   }
 
-  /// By all threads of the worker, before a barrier of theirs: no pull is made or read yet.
+  /// Called by all threads of the worker, before a barrier of theirs: no pull is made or read yet.
   __device__ __forceinline__ static void prepare(const Cta& cta, const WorkerThreads& worker) {
     auto* words = reinterpret_cast<uint64_t*>(&state(cta.header));
     for (uint32_t i = worker.rank; i < sizeof(PullState) / sizeof *words; i += worker.size) {
@@ -94,7 +94,7 @@ class PulledTiles {
   __device__ __forceinline__ uint32_t most() const { return cta_.header.most_pulls; }
   /// Returns the place of the pull with this number.
   __device__ __forceinline__ uint32_t place_of(uint32_t pull) const { return pull & (most() - 1); }
-  /// By all threads, after ptx::kSharedLooksPerSpin looks at shared memory.
+  /// Called by all threads after ptx::kSharedLooksPerSpin looks at shared memory.
   __device__ __forceinline__ bool keep_going(SimpleWait& wait) const {
     return !ptx::any_of_warp(!wait.keep_going([&] {
       // Looks for the peer that is behind: the others may have delivered all pulls.
@@ -140,7 +140,7 @@ class PulledTiles {
     }
   }
 
-  /// Until all parts of the first `pulls` are read.
+  /// Waits until all parts of the first `pulls` are read.
   __device__ __forceinline__ bool await_read(uint32_t pulls) const {
     for (SimpleWait wait(cta_.header, *cta_.work);;) {
       for (uint32_t look = 0; look < ptx::kSharedLooksPerSpin; ++look) {
@@ -224,7 +224,7 @@ class PulledTiles {
     }
   }
 
-  /// By all threads: is the tile there?
+  /// Looks by all threads whether the tile is there.
   __device__ __forceinline__ Next find(uint32_t pull) const {
     // [tile] pairs with [tile] of the warp that makes pulls.
     const uint64_t word = ptx::load_acquire_shared(&state(cta_.header).tile[place_of(pull)]);

@@ -45,7 +45,7 @@ class StageReduction {
     }
   };
 
-  /// By all threads of the warp, which is the `warp`th of the worker.
+  /// Called by all threads of the warp, which is the `warp`th of the worker.
   __device__ __forceinline__ StageReduction(const Blocks& blocks, uint32_t warp)
       : blocks_(blocks), ring_(blocks.cta.header.reduce_stages, warp, blocks.operands()) {
     uint32_t shifts = 0;

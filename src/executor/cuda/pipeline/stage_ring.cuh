@@ -70,7 +70,7 @@ class StageRing : public Crew<kByWarp> {
   /// Before anything else, by the crew, or by one thread before a barrier with it.
   __device__ __forceinline__ void start() {
     if (leads()) {
-      // Where threads fill: what each of them has started, and a note of the leader's.
+      // Where threads fill, each of them arrives for its loads, and the leader for its note.
       const uint32_t arrivals = ptx::has_bulk_copies() ? operands_ : kWarp + 1;
       for (uint32_t s = 0; s < stages(); ++s) {
         ptx::init_stage_barrier(&stage(s).barrier, arrivals);
@@ -85,7 +85,7 @@ class StageRing : public Crew<kByWarp> {
   __device__ __forceinline__ void invalidate() {
     for (uint32_t s = 0; s < kStages; ++s) ptx::invalidate_stage_barrier(&stage(s).barrier);
   }
-  /// Where the ring is, with nothing pending, for another crew that goes on there; not 0.
+  /// Returns the ring's position, with nothing pending, for another crew that goes on there; not 0.
   __device__ __forceinline__ uint32_t position() const { return 1 + turn_ * stages() + first_; }
   __device__ __forceinline__ void resume(uint32_t position) {
     turn_ = (position - 1) / stages();
@@ -233,7 +233,8 @@ class StageRing : public Crew<kByWarp> {
     return behind < stages() ? behind : behind - stages();
   }
   __device__ __forceinline__ Stage& stage(uint32_t s) const { return states_[s]; }
-  /// Behind what a stage holds that is to be shifted: it ends a line earlier (CopyWorker).
+  /// Returns the barrier behind the content of a stage that is to be shifted, which ends a line
+  /// earlier (CopyWorker).
   __device__ __forceinline__ uint64_t* shifted_barrier(uint32_t s) const {
     return reinterpret_cast<uint64_t*>(memory_of(s) + bytes()) - 1;
   }
