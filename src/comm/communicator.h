@@ -1,11 +1,11 @@
-// Communicator: one rank's membership in a group of ranks that operate together. What an ncclComm_t
-// points to.
+// Communicator: one rank's membership in a group of ranks that operate together. An ncclComm_t
+// points to it.
 //
 // Life:   create ── initialize ──> Ready ── finalize ──> Finalized ── end
 //           │            └── failure ──> Failed                        ^
 //           └───────────────── abort, from any thread at any time ─────┘
 //
-// Errors: a failing call leaves a blocking communicator usable. What concerns the communicator
+// Errors: a failing call leaves a blocking communicator usable. An error of the communicator
 // itself (a lost peer, an operation of a nonblocking one) becomes its *asynchronous error*: the
 // first one stays, every later call returns it. Work that is queued then goes on waiting until
 // abort() or end(): unfinished work never looks finished (docs/design/failures.md). Thread
@@ -89,8 +89,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   /// other ranks where it is, whose invitation() then has its id.
   Result<bootstrap::UniqueId> invite();
   Invitation& invitation() { return invitation_; }
-  /// Ends the operations under way, leaving data undefined, and refuses others from then on. What
-  /// needs no operations goes on working.
+  /// Ends the operations under way, leaving data undefined, and refuses others from then on. Calls
+  /// that need no operations go on working.
   Status revoke();
 
   /// The calls of a group, all steps of OperationQueue. Only when ready.
@@ -126,9 +126,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   /// as soon as there is one, with the work where it is.
   Status finalize();
   /// Gives everything back once all work is done; when the communicator is aborted or has failed,
-  /// before or meanwhile, ends the work and gives everything back within seconds. What graphs use
-  /// that hold operations, it gives back when the last of them is destroyed. Of two threads that
-  /// call it, the second waits for the first.
+  /// before or meanwhile, ends the work and gives everything back within seconds. It gives
+  /// back the resources of graphs that hold operations when the last of them is destroyed. If two
+  /// threads call it, the second waits for the first.
   Status end();
   /// Ends every wait of this communicator, on host and device, leaving data undefined. Local;
   /// returns at once.
@@ -139,7 +139,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   /// The asynchronous error; makes it the last error.
   Status report_failure();
   /// Makes `status` the asynchronous error and prints it, unless there is one; ends all waits of
-  /// the host. What waits on streams goes on waiting.
+  /// the host. Work on streams goes on waiting.
   void fail(Status status, Printed printed = Printed::No);
 
   const Membership& membership() const { return membership_; }

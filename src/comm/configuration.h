@@ -1,4 +1,4 @@
-// Configuration: what the user of a communicator has chosen; and what a rank chooses in a split.
+// Configuration: the choices of a communicator's user, and the choices of a rank in a split.
 #pragma once
 
 #include <string>

@@ -154,7 +154,7 @@ Result<std::shared_ptr<Communicator>> Communicator::split(const SplitWish& wish)
   if (is_over()) return lifetime_.gone();
   const Bytes mine = encode_wish(wish, wish.refusal, nullptr);
   const calls::CallLog::HostCallScope in_call(log_.get(), "ncclCommSplit");
-  bootstrap::Gathered of_all;  // what the wishes point into
+  bootstrap::Gathered of_all;  // the wishes point into it
   if (member_ != nullptr) of_all = TRY(member_->all_gather(mine, Deadline::never()));
   std::vector<Wish> wishes;
   wishes.reserve(static_cast<size_t>(nranks()));

@@ -1,5 +1,5 @@
-// GroupProfile: what profiler plug-ins hear of one group of the API. Thread safety: belongs to the
-// group's thread.
+// GroupProfile: the events of one group of the API for profiler plug-ins. Thread safety: belongs to
+// the group's thread.
 #pragma once
 
 #include <memory>

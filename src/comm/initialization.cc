@@ -271,8 +271,8 @@ void Communicator::share_buffers(bool of_captured) {
                         : BufferExports::Reach::None);
     if (maps) ways_.add_reaching(peer);
   }
-  // Each buffer would be mapped by each rank of the other processes: of a thousand ranks, beyond
-  // what a process may map (vm.max_map_count). Equal on all ranks.
+  // Each buffer would be mapped by each rank of the other processes: with a thousand ranks, these
+  // are more mappings than a process may have (vm.max_map_count). Equal on all ranks.
   constexpr int kMostSharing = 256;
   const auto tell_of = [this](Question question) {
     return [this, question](int peer, std::span<const std::byte> message) {
@@ -283,8 +283,8 @@ void Communicator::share_buffers(bool of_captured) {
     agreement_ = std::make_unique<operations::PlanAgreement>(
         rank(), nranks(), reached, lifetime_.waits(), tell_of(Question::Plans));
   };
-  // In one process all memory is reached but what the driver keeps to a device; virtual GPUs have
-  // none of that.
+  // In one process all memory is reached, except memory that the driver keeps to a device; virtual
+  // GPUs have none of that.
   if (!maps_any && ways_.reach().is_whole && machine_.kind() == gpu::Kind::Cuda)
     agree_on_plans(/*reached=*/true);
   if (!maps_any || nranks() > kMostSharing) return;

@@ -1,7 +1,8 @@
 // LiveCommunicators: which handles are communicators. A handle from outside is looked up here
 // before anything of it is read, so that null, freed and foreign pointers are an error and not a
-// crash; and whoever looks one up keeps it alive, so that one thread may abort what another is
-// using. One that is being destroyed is known to its abort alone. Thread safety: any thread.
+// crash; and whoever looks one up keeps it alive, so that one thread may abort a communicator that
+// another is using. One that is being destroyed is known to its abort alone. Thread safety: any
+// thread.
 #pragma once
 
 #include <atomic>

@@ -1,5 +1,5 @@
-// The machine graph of a communicator: what each rank knows of its machine, put together. The same
-// on all ranks.
+// The machine graph of a communicator, put together from each rank's knowledge of its machine.
+// Equal on all ranks.
 #pragma once
 
 #include <memory>

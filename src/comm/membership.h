@@ -26,7 +26,7 @@ struct Identity {
   const char* function = "";  // the API call that made it, for log lines
 };
 
-/// The machine graph, and what the graph knows the ranks as.
+/// The machine graph, and the ranks' numbers in the graph.
 struct Places {
   // Null where no order of ranks is better than another (see Communicator::find_machine_graph()).
   std::shared_ptr<const topology::Graph> graph;

@@ -1,5 +1,5 @@
-// Question: what a rank of a communicator asks or tells another one beside their operations. Who
-// asks gets an answer (bootstrap::Member::request()) or wants none (notify()).
+// Question: the questions and news between ranks of a communicator, beside their operations. A rank
+// that asks gets an answer (bootstrap::Member::request()) or wants none (notify()).
 #pragma once
 
 #include <cstdint>

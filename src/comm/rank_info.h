@@ -1,5 +1,5 @@
-// RankInfo: what every rank tells the others when a communicator is made, and the checks on all of
-// it.
+// RankInfo: the message of every rank to the others when a communicator is made, and the checks on
+// all of it.
 #pragma once
 
 #include <array>
@@ -55,9 +55,9 @@ Bytes encode(const RankInfo& info);
 /// only. Errors: InvalidUsage of another version; RemoteError of bytes that no rank sends.
 Result<RankInfo> decode(std::span<const std::byte> bytes, int rank, int nranks);
 
-/// Refuses what cannot work, with both ranks and the remedy in the message: different builds or
-/// tunings, virtual and real GPUs together, one GPU used twice (unless rank 0 allows it).
-/// All ranks come to the same. InvalidUsage.
+/// Refuses ranks that cannot work together, with both ranks and the remedy in the message:
+/// different builds or tunings, virtual and real GPUs together, one GPU used twice (unless rank 0
+/// allows it). All ranks come to the same. InvalidUsage.
 Status check(std::span<const RankInfo> ranks);
 
 /// By rank: the number of its machine, in the order of their first ranks.

@@ -27,7 +27,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr auto kAbortTime = seconds(5);           // kernels see the abort word within microseconds
-constexpr auto kAbortsAtOnce = milliseconds(50);  // what takes longer is waiting for peers
+constexpr auto kAbortsAtOnce = milliseconds(50);  // longer: the kernel waits for peers
 constexpr auto kNews = milliseconds(500);         // that travel from process to process
 constexpr auto kHandOverTime =
     seconds(10);  // for peers that may be slow; a peer that is stopped gets a second
@@ -283,7 +283,7 @@ void Communicator::release_after_graphs() {
   release();
 }
 
-// Gives back what kernels use.
+// Gives back the resources of kernels.
 void Communicator::release() {
   const log::ScopedDevice speaks_for(device());
   one_sided_.reset();

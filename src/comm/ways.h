@@ -1,4 +1,4 @@
-// Ways: the ways between this rank and the others: what kernels can do in the memory of other
+// Ways: the ways between this rank and the others: the access of kernels to the memory of other
 // ranks, and whether host memory or the network has to connect them. Every rank finds out what its
 // GPU can do, ranks try paths that nobody has tried, and all ranks come to the same result. Thread
 // safety: as for any value. The thread that makes the communicator ready writes it, later the

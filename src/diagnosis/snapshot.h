@@ -18,7 +18,7 @@ struct SnapshotOf {
   int device = 0;
   const char* state = "";
   std::string failure;                            // the asynchronous error; empty: none
-  int failure_rank = -1;                          // whose fault it is; -1: nobody's, or not known
+  int failure_rank = -1;                          // the rank at fault; -1: none, or not known
   std::function<std::string(int rank)> describe;  // "process 4711 on host a12"
 };
 

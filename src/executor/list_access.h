@@ -1,6 +1,6 @@
-// ListAccess: what ranks do to each other's buffers in a list over buffers that all of them reach
-// (Launch::list_access). No data pass through slots: each rank reads inputs, its own and others',
-// and stores results to outputs. Host and device include this file.
+// ListAccess: the accesses of ranks to each other's buffers in a list over buffers that all of them
+// reach (Launch::list_access). No data pass through slots: each rank reads inputs, its own and
+// others', and stores results to outputs. Host and device include this file.
 //
 //   Whole     the inputs, reduced, into all outputs     all-reduce, reduce, broadcast
 //   Scatter   block r of all inputs, reduced, into      reduce-scatter

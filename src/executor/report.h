@@ -1,11 +1,11 @@
-// Report: what a wait that takes long tells the host, in one word, so that it can be stored by many
+// Report: the message of a long wait to the host, in one word, so that it can be stored by many
 // waits at once and read at any time. Host and device include it.
 //
 //   63..56 kind    55..32 peer    31..16 tag of the own call    15..0 tag that the peer sent,
 //                                                                      or repeats of a Waiting
 //
-// Mismatch: what arrived from `peer` belongs to another call. The wait goes on, as for data that
-// has not arrived; the host asks the peer, tells all ranks, and aborts. Waiting: nothing has
+// Mismatch: the data that arrived from `peer` belong to another call. The wait goes on, as for data
+// that has not arrived; the host asks the peer, tells all ranks, and aborts. Waiting: nothing has
 // arrived for kReportInterval at least, which need not be wrong: the host compares the calls of
 // both ranks. It is told again after every such interval while the same wait lasts, so that the
 // host knows for how long it has lasted. Where it is known, the kind tells whether a receiver waits

@@ -1,5 +1,6 @@
-// Choice: what NICCOLITE_DEVICES asks for. Read by the library, which picks a machine, and by the
-// virtual driver, which must know how many GPUs to pretend even when no library asks.
+// Choice: the kind of devices that NICCOLITE_DEVICES selects. Read by the library, which picks a
+// machine, and by the virtual driver, which must know how many GPUs to pretend even when no library
+// asks.
 #pragma once
 
 #include <string_view>

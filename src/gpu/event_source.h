@@ -23,8 +23,8 @@ class EventSource {
   /// source's.
   virtual int descriptor() const = 0;
   static constexpr uint64_t kForeign = 0;
-  /// Does what there is to do: `ready`, where the caller has waited for the epoll's events itself;
-  /// else whatever the source finds. False: another thread is at it, and calls
+  /// Does all work that has come: `ready`, where the caller has waited for the epoll's events
+  /// itself; else whatever the source finds. False: another thread is at it, and calls
   /// EventWorkers::wake() when it no longer is; until then nobody waits for the descriptor.
   virtual bool serve(std::span<const epoll_event> ready) = 0;
   /// Called when the serving thread has looked after all kernels, and waits: work that serve() has

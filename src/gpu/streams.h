@@ -53,8 +53,8 @@ class Streams {
   virtual Status record_event(const Event& event, int device, StreamHandle stream) = 0;
   virtual Status wait_event(int device, StreamHandle stream, const Event& event) = 0;
   virtual Status synchronize_event(const Event& event) = 0;
-  /// Waits until what `event` recorded last is done: true, or false at the deadline. Disturbs no
-  /// capture, whosever it is.
+  /// Waits until the work that `event` recorded last is done: true, or false at the deadline.
+  /// Disturbs no capture, whosever it is.
   virtual Result<bool> await_event(const Event& event, Deadline deadline) = 0;
   virtual Result<float> elapsed_milliseconds(const Event& start, const Event& stop) = 0;
   virtual Status copy_async(void* target, const void* source, size_t bytes, int device,

@@ -1,4 +1,4 @@
-// Demand: what an operation asks of the machine, read off its access plan: bytes that links and
+// Demand: the load of an operation on the machine, read off its access plan: bytes that links and
 // ranks carry, instructions that ranks carry out, and the chain of hops that a byte waits for.
 // Prices of algorithms that nobody has measured are made of it. Pure: any thread.
 #pragma once

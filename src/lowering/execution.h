@@ -49,7 +49,7 @@ class Execution {
   /// Runs until all workers are done. InvalidUsage: the error, with rank, channel, worker and
   /// instruction.
   Status run();
-  /// After run(), without an abort: the output of every rank is what the collective asks for.
+  /// After run(), without an abort: the output of every rank is the result of the collective.
   Status check_result() const;
   /// Steps that the workers of a rank did.
   int steps_of(int rank) const { return steps_of_[static_cast<size_t>(rank)]; }

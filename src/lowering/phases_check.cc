@@ -103,7 +103,7 @@ Status check_round(const Schedule& sequence, const std::vector<std::optional<Pha
   return check(plan, {.depth = depth, .with_aborts = false});
 }
 
-/// Counts what goes over the connections in several rounds.
+/// Counts the chunks that go over the connections in several rounds.
 class Rounds {
  public:
   Rounds(const Schedule& schedule, const std::vector<std::optional<Phases>>& by_rank,

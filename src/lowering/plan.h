@@ -1,6 +1,6 @@
-// AccessPlan: a schedule lowered to what really runs. It says for every operand and destination of
-// every instruction how the bytes go, and holds the events that make that safe, as data: each
-// worker is a list of steps, which the checker executes (check.h).
+// AccessPlan: a schedule lowered to the steps that really run. It says for every operand and
+// destination of every instruction how the bytes go, and holds the events that make that safe, as
+// data: each worker is a list of steps, which the checker executes (check.h).
 //
 //   schedule      who needs what from whom              schedule/schedule.h
 //   routes        how bytes may go over a connection    routes.h

@@ -22,7 +22,7 @@ using schedule::Worker;
 struct Allowed {
   bool put = true;
   bool get_by_sender = true;
-  bool get_by_receiver = false;  // some instruction reduces what comes, or passes it on
+  bool get_by_receiver = false;  // some instruction reduces received data, or passes it on
   bool has_receiver = false;
   bool is_passed_on = false;
 

@@ -1,4 +1,4 @@
-// Way: how the bytes of one connection go in one launch, and what decides it.
+// Way: how the bytes of one connection go in one launch, and the facts that decide it.
 //
 // Included by host and device code: plain C++. Thread safety: values.
 #pragma once

@@ -69,7 +69,7 @@ bool may_share_reduction(const WorkerShape& worker, std::span<const Route> route
          worker.reduces && !worker.receives.empty() && is_all_direct(worker, routes);
 }
 
-/// May the CTAs share the tiles of what bulk copies move?
+/// May the CTAs share the tiles that bulk copies move?
 bool may_share_copy(const WorkerShape& worker, std::span<const Route> routes) {
   return worker.pattern_channels == 1 &&
          (worker.copies_only() || (!worker.sends.empty() && is_all_direct(worker, routes)));

@@ -1,5 +1,5 @@
-// Which of the user's buffers a launch offers to peers, and what ranks that must agree on direct
-// plans are told of that.
+// Chooses the user's buffers that a launch offers to peers, and tells the result to ranks that must
+// agree on direct plans.
 #include <algorithm>
 
 #include "base/log.h"
@@ -160,7 +160,7 @@ void OperationQueue::note_openness(const GroupLaunch& launch, const Underway& un
 }
 
 // A root to which peers offer their buffers has none that must be reached. Where the plan for slots
-// makes no offers at all, that for direct buffers may: it counts what would be offered.
+// makes no offers at all, the plan for direct buffers may: then its offers count.
 void OperationQueue::note_without_advertisements(const GroupLaunch& launch, Underway& underway) {
   const std::vector<calls::Call>& calls = launch.calls;
   const std::vector<Buffers>& buffers = underway.buffers;

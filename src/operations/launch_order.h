@@ -2,12 +2,13 @@
 // other in a circle, when the device has no place for all of them at a time and their streams come
 // to them in another order than on other devices (docs/design/ordering.md).
 //
-// Where all that is launched and has not ended fits the device, nothing is ordered. An operation
-// that does not fit beside it waits until the operations that other communicators launched before
-// it have begun: not until they have ended, so that what fits side by side still runs side by side.
-// All ranks run one program, so that the order in which each host launches is an order that all
-// agree on. A launch costs one atomic load while the widest operations of all communicators of the
-// device fit it together. Thread safety: before() by one thread at a time for a communicator.
+// Where all launched operations that have not ended fit the device, nothing is ordered. An
+// operation that does not fit beside it waits until the operations that other communicators
+// launched before it have begun: not until they have ended, so that operations that fit side by
+// side still run side by side. All ranks run one program, so that the order in which each host
+// launches is an order that all agree on. A launch costs one atomic load while the widest
+// operations of all communicators of the device fit it together. Thread safety: before() by one
+// thread at a time for a communicator.
 #pragma once
 
 #include <atomic>
@@ -51,7 +52,7 @@ class LaunchOrder {
   }
 
  private:
-  struct Device;  // what its communicators share
+  struct Device;  // shared by its communicators
   LaunchOrder(Of of, std::shared_ptr<Device> shared);
   /// CTAs that its operations that have not ended may have at a time. Holds the device's mutex.
   int ctas_of_unended();

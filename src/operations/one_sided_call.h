@@ -1,4 +1,4 @@
-// OneSidedCall: what a caller asks of OneSided (one_sided.h).
+// OneSidedCall: a caller's request to OneSided (one_sided.h).
 #pragma once
 
 #include <cstddef>

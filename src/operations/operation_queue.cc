@@ -213,7 +213,7 @@ Status OperationQueue::choose_plans(Chosen& chosen) {
   return {};
 }
 
-// Allocates, and plans what no plans are remembered for.
+// Allocates, and plans operations without remembered plans.
 Status OperationQueue::plan_launches(Chosen& chosen) {
   TRY(check_captures(chosen));
   TRY(check_events(chosen.tasks));

@@ -11,8 +11,8 @@
 // one thread at a time.
 //
 // Its functions are in files by subject: operation_queue.cc takes the steps, prepared_plans.cc
-// binds plans to connections and lets go of them, buffer_advertisements.cc chooses what peers are
-// offered.
+// binds plans to connections and lets go of them, buffer_advertisements.cc chooses the buffers that
+// peers are offered.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// Plans: what one planner has planned for an operation queue and the queue has connected, to be
+// Plans: plans that one planner has made for an operation queue and the queue has connected, to be
 // launched again and again. Thread safety: one thread at a time.
 #pragma once
 

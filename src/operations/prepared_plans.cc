@@ -45,7 +45,7 @@ bool OperationQueue::is_over(Retired& retired) {
   return is_done.is_ok() && is_done.value();
 }
 
-// Connects the plan's program, hands it to the executor, and remembers what comes of it.
+// Connects the plan's program, hands it to the executor, and remembers the launcher.
 Result<std::shared_ptr<Launcher>> OperationQueue::bind(Plans& plans, Planned planned,
                                                        const Deadline& deadline) {
   const log::ScopedDevice speaks_for(device_);

@@ -1,5 +1,5 @@
-// ReachHistory: of launches, whether the buffers that they offer to peers were reached, and what
-// plans that makes worth while. Thread safety: one thread at a time.
+// ReachHistory: remembers for launches whether the buffers that they offer to peers were reached,
+// and which plans are therefore worth while. Thread safety: one thread at a time.
 #pragma once
 
 #include <algorithm>
@@ -31,7 +31,7 @@ class ReachHistory {
     const bool wish =
         wishes_reach_ ? std::popcount(uses_) < kMostMissed : reached_in_row_ >= enough_in_row_;
     if (wishes_reach_ && !wish) enough_in_row_ = std::min(enough_in_row_ * kSurer, kMostInRow);
-    if (!wishes_reach_ && wish) uses_ = 0;  // what came before says nothing against the wish
+    if (!wishes_reach_ && wish) uses_ = 0;  // earlier uses say nothing against the wish
     wishes_reach_ = wish;
   }
   /// Would plans for buffers that peers reach be better than those for slots?

@@ -23,7 +23,7 @@ Result<std::vector<void*>> Scratch::reserve(const executor::Launch& launch) {
   }
   if (end == 0) return std::vector<void*>();
   if (end > capacity_) {
-    // Doubled at least: all that was ever too small together is less than what there is now.
+    // Doubled at least: all earlier memory together, each too small, is less than the new memory.
     const size_t wanted = std::max(end, 2 * capacity_);
     const std::array sizes{wanted};
     const std::vector<transport::Span> spans = TRY(share_.allocate(sizes));

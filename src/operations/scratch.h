@@ -23,7 +23,8 @@ class Scratch {
 
   /// Device memory; stays known while it is given back.
   size_t bytes() const { return share_.bytes(); }
-  /// No operation may be under way or begin. What the blocks held is lost, their places are not.
+  /// No operation may be under way or begin. The contents of the blocks are lost, their places are
+  /// not.
   Status suspend() { return share_.suspend(); }
   Status resume() { return share_.resume(); }
 

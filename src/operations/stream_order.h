@@ -65,7 +65,7 @@ class StreamOrder {
   struct Captured {
     uint64_t capture = 0;
     StreamKey stream;                 // of the last operation
-    gpu::CapturePoint last;           // what the next operation comes after
+    gpu::CapturePoint last;           // the next operation comes after this point
     gpu::GraphNode record = nullptr;  // of E, after `last`; null while there was no work
   };
 
@@ -79,7 +79,7 @@ class StreamOrder {
   const std::shared_ptr<GraphUses> graphs_;
   std::shared_ptr<gpu::Event> last_work_;  // E, once it is wanted; graphs share it
   std::mutex marks_mutex_;
-  gpu::Stream marks_ GUARDED_BY(marks_mutex_);  // what mark() records on
+  gpu::Stream marks_ GUARDED_BY(marks_mutex_);  // mark() records on it
   bool has_live_ = false;
   bool has_captured_ = false;
   uint64_t live_stream_ = 0;  // stream_id() of the last live operation

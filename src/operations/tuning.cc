@@ -30,7 +30,7 @@ Bytes encode(const Choice& choice) {
   return std::move(writer).take();
 }
 
-// Only what this rank could have chosen by itself.
+// Accepts only choices that this rank could have made by itself.
 Result<Choice> decode(std::span<const std::byte> bytes, const Settings& settings,
                       Collective collective, size_t size) {
   Reader reader(bytes, "rank 0's choice");

@@ -15,14 +15,14 @@ namespace niccolite::operations {
 
 class Tuning {
  public:
-  /// `tuner`: of rank 0; null, there too, where the cost model is all there is. `ask_first`: what
-  /// rank 0's answer() says, for other ranks; may wait.
+  /// `tuner`: of rank 0; null, there too, where the cost model is all there is. `ask_first`:
+  /// returns rank 0's answer(), for other ranks; may wait.
   Tuning(const planner::Settings& settings, std::shared_ptr<planner::Tuner> tuner,
          std::function<Result<Bytes>(std::span<const std::byte> question)> ask_first)
       : settings_(settings), tuner_(std::move(tuner)), ask_first_(std::move(ask_first)) {}
 
-  /// See planner::Planner::decide_by(). `settings` are the communicator's, but for what buffers are
-  /// planned for.
+  /// See planner::Planner::decide_by(). `settings` are the communicator's, except for the buffers
+  /// that they are planned for.
   Result<planner::Choice> choose(const planner::Settings& settings, planner::Collective collective,
                                  size_t bytes, int most_channels);
 

@@ -39,7 +39,7 @@ class WorkInFlight {
     StreamKey stream;
     std::shared_ptr<gpu::Event> event;
     gpu::GraphNode record = nullptr;
-    gpu::CapturePoint last;  // what `record` comes after
+    gpu::CapturePoint last;  // `record` comes after this point
   };
 
   Status after_captured(gpu::StreamHandle stream);

@@ -55,7 +55,7 @@ Result<DeviceComms::Layout> DeviceComms::lay_out(const DeviceNeeds& needs) const
 Status DeviceComms::agree(const DeviceNeeds& needs, const Layout& layout,
                           const Status& mine) const {
   if (member_ == nullptr) return mine.copy();
-  constexpr uint32_t kMark = 0x64657663;  // what register_window() sends begins otherwise
+  constexpr uint32_t kMark = 0x64657663;  // messages of register_window() begin otherwise
   Writer writer;
   writer.u32(kMark);
   writer.i32(needs.lsa_barriers);

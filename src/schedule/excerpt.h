@@ -47,7 +47,7 @@ struct Excerpt {
   }
 };
 
-/// All of a schedule of up to 8 ranks, else what a page can hold.
+/// All of a schedule of up to 8 ranks, else as much as a page can hold.
 Excerpt excerpt_of(const Schedule& schedule, const Timeline& timeline);
 
 }  // namespace niccolite::schedule

@@ -24,7 +24,7 @@ class Execution {
 
   /// Runs until all workers are done. InvalidUsage: deadlock, race, or a value that must not be.
   Status run();
-  /// After run(): the output of every rank is what the collective asks for.
+  /// After run(): the output of every rank is the result of the collective.
   Status check_result();
 
  private:

@@ -19,7 +19,7 @@ using json::Kind;
 using Json = json::Value;
 
 constexpr std::string_view kFormat = "niccolite schedule 1";
-// Limits of what a file may ask for, far beyond what any executor takes.
+// Limits of the numbers in a file, far beyond the limits of any executor.
 constexpr int kLargestRanks = 65536;
 constexpr int kLargestBlock = 1 << 20;
 constexpr int kLargestTag = 1 << 20;

@@ -1,4 +1,4 @@
-// Load: what a schedule asks of the links inside machines, of the wires between them, and of its
+// Load: the load of a schedule on the links inside machines, on the wires between them, and on its
 // ranks. Pure: any thread.
 #pragma once
 

@@ -1,5 +1,5 @@
-// Value: what a chunk holds during symbolic execution: whose contributions to which block, in the
-// order in which they were reduced. For checker use only. Thread safety: as for any value.
+// Value: the content of a chunk during symbolic execution: whose contributions to which block, in
+// the order in which they were reduced. For checker use only. Thread safety: as for any value.
 #pragma once
 
 #include <memory>

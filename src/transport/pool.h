@@ -7,7 +7,7 @@
 //           them. Memory is carved once: what a communicator leaves is used by nobody else, since a
 //           kernel of an aborted peer may still store to it; the chunk goes when its last piece
 //           does.
-//   Share   what one communicator has of a pool; can be suspended, which gives the memory of chunks
+//   Share   one communicator's part of a pool; can be suspended, which gives the memory of chunks
 //           that nobody else uses back to the driver while their addresses stay taken
 //
 // Thread safety: chunks and pools are synchronised; a share is used by one thread at a time

@@ -1,4 +1,5 @@
-// Budget: what an operation's workers may still do before its task has to return to the scheduler.
+// Budget: the work that an operation's workers may still do before its task has to return to the
+// scheduler.
 #pragma once
 
 #include <cstdint>

@@ -35,7 +35,7 @@ class ListPeer {
     shape_ = shape;
     begin(send_, channel);
     begin(receive_, channel);
-    // [resume] of port.h: the sender may now overwrite what earlier operations read.
+    // [resume] of port.h: the sender may now overwrite slots that earlier operations read.
     set(receive_.peer->remote, receive_.base);
   }
   /// Ends the operation after so many rounds: the next one continues with the step after.

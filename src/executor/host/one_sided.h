@@ -1,5 +1,5 @@
-// One-sided operations on virtual GPUs. Thread safety: any thread. What the operations name lives
-// until the stream has passed them, or the graph that holds them is gone.
+// One-sided operations on virtual GPUs. Thread safety: any thread. Objects that an operation names
+// live until the stream has passed them, or the graph that holds them is gone.
 #pragma once
 
 #include "executor/one_sided.h"

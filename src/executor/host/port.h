@@ -78,7 +78,8 @@ class PortState {
       std::atomic_ref head(peer_->remote);
       // relaxed: this end's own.
       const bool is_late = head.load(std::memory_order_relaxed) != first;
-      // [resume] the sender may now overwrite what earlier operations read. Pairs with [credit].
+      // [resume] the sender may now overwrite slots that earlier operations read. Pairs with
+      // [credit].
       head.store(first, std::memory_order_release);
       if (is_late && bell_ != nullptr) bell_->announce();
     }

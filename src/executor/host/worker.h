@@ -2,9 +2,10 @@
 // resumable state machine: it goes on until it would have to wait or has used up its budget.
 // Semantics: executor/launch.h.
 //
-// A chunk is moved strip by strip, so that what one operand leaves in the cache is there for the
-// next destination. With Simple the first strip waits for all receives and credits. With LL and
-// LL128 the first strip waits for all credits, and every strip for its own flags of every receive.
+// A chunk is moved strip by strip, so that the data that one operand leaves in the cache is there
+// for the next destination. With Simple the first strip waits for all receives and credits. With LL
+// and LL128 the first strip waits for all credits, and every strip for its own flags of every
+// receive.
 //
 // A tile is the part of a block that a channel moves in one round. Workers of a rank that run the
 // same instruction on different channels may share the tiles of all of them, as on GPUs: each
@@ -51,7 +52,7 @@ class Worker {
 
   /// Is all done, except for chunks that are on their way from user memory?
   bool is_draining() const { return is_draining_; }
-  /// After run() has returned WouldBlock: what the worker waits for, as a report.
+  /// After run() has returned WouldBlock: the subject of the worker's wait, as a report.
   Report wait() const;
   /// After run() has returned WouldBlock: does the event that ends the wait wake the GPU's workers?
   bool is_woken() const { return (has_tile_ || is_draining_) && port(blocked_).is_woken(); }

@@ -1,5 +1,5 @@
-// Pulls (protocol/pull.h): what a worker reduces comes to its slots, tile by tile, as it asks for
-// it.
+// Pulls (protocol/pull.h): the operands of a worker come to its slots, tile by tile, as it asks for
+// them.
 #include <algorithm>
 #include <cstring>
 

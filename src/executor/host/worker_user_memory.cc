@@ -40,7 +40,7 @@ bool Worker::has_come_to(uint32_t from, uint32_t round) const {
          (round_ == round && first_ + next_ >= from);
 }
 
-// Makes places for what comes next, as far as their memory is nobody else's.
+// Makes places for the next chunks, as far as their memory is nobody else's.
 void Worker::make_places() {
   for (size_t p = 0; p < port_numbers_.size(); ++p) {
     const uint16_t number = port_numbers_[p];

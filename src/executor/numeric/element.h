@@ -1,4 +1,4 @@
-// Element: what the C++ code of the host does with one element of a DataType: how it is stored, in
+// Element: one element of a DataType in the C++ code of the host: how it is stored, in
 // which type it is reduced, and the way between the two. `op` combines two values in the
 // accumulator's type, as numeric.h defines it.
 #pragma once

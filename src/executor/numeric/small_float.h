@@ -16,7 +16,7 @@ struct Half {
   using Bits = uint16_t;
   static constexpr int kMantissaBits = 10;
   static constexpr int kExponentBias = 15;
-  static constexpr uint32_t kOverflow = 0x7c00;  // what a too large magnitude becomes: infinity
+  static constexpr uint32_t kOverflow = 0x7c00;  // infinity, for a too large magnitude
   static constexpr uint32_t kNan = 0x7fff;  // all magnitude bits; also the mask of the magnitude
   static constexpr uint32_t kFirstSpecial =
       0x7c00;  // this magnitude and those above are infinity or NaN

@@ -2,7 +2,7 @@
 // does, so that streams and pointers are the caller's own; retained on first use, for ever.
 //
 //   device.cc   devices and contexts      memory.cc   memory      mappings.cc   memory mapped again
-//   peer_access.cc   what devices can do in each other's memory
+//   peer_access.cc   access of devices to each other's memory
 //   pools.cc    memory pools that processes share
 //   stream.cc   streams and events        graph.cc    capture and graphs
 //   host_memory.cc   page-locked memory of the host

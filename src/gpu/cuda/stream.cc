@@ -1,5 +1,5 @@
 // Streams and events. Handles go to the driver as they are, the special ones too, with the device's
-// context current: what 0, 1 and 2 mean depends on it.
+// context current: the meaning of 0, 1 and 2 depends on it.
 #include <bit>
 #include <chrono>
 #include <future>

@@ -449,7 +449,7 @@ Error AddressSpace::set_access(void* address, size_t bytes,
 }
 
 Error AddressSpace::protect(Mappings::iterator mapping) {
-  // One memory for all: who has access to it can do what the one can that may do most.
+  // One memory for all: everybody who has access to it has the widest access that anybody has.
   const Access access = access_of_all(mapping->second.access);
   const bool is_multicast = mapping->second.allocation->multicast != nullptr;
   // Nothing is mapped at multicast addresses: a plain access is a fault, as it is undefined on

@@ -192,7 +192,8 @@ class Driver final : public VirtualMachine, public DriverCalls {
   Status grant_access(const Memory& memory, int device) override {
     TRY(check_device("grant access", device));
     MemoryProperties properties;
-    // All virtual GPUs see all memory of the process; what remains is to refuse what CUDA would.
+    // All virtual GPUs see all memory of the process, so this only refuses the calls that CUDA
+    // would refuse.
     if (runtime_.memory().find(memory.data(), &properties) &&
         properties.origin == MemoryOrigin::Shareable)
       return {};

@@ -1,4 +1,4 @@
-// DriverCalls: what CUDA's driver offers beyond its runtime, for vcuda's libcuda.so.1: virtual
+// DriverCalls: the calls of CUDA's driver beyond its runtime, for vcuda's libcuda.so.1: virtual
 // memory management, fills of words, waits for values. Reached by VirtualMachine::driver_calls().
 // Errors have CUDA's numbers, which are the driver's, too. Thread safety: any thread.
 #pragma once

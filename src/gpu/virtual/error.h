@@ -1,5 +1,5 @@
-// Error: what a virtual GPU refuses, with the numbers of CUDA's cudaError_t, so that vcuda hands it
-// on as it is and Machine turns it into a Status. Inside gpu/virtual and vcuda only.
+// Error: the refusals of a virtual GPU, with the numbers of CUDA's cudaError_t, so that vcuda hands
+// it on as it is and Machine turns it into a Status. Inside gpu/virtual and vcuda only.
 #pragma once
 
 namespace niccolite::gpu::virtual_ {

@@ -1,6 +1,6 @@
-// Graph: work and its order, captured from streams, and what must live as long. Executable: a
-// frozen copy that can be launched any number of times; two launches of one executable never
-// overlap. Capture: a graph in the making.
+// Graph: work and its order, captured from streams, and the objects that must live as long.
+// Executable: a frozen copy that can be launched any number of times; two launches of one
+// executable never overlap. Capture: a graph in the making.
 //
 // Thread safety: a Graph changes only under Runtime's mutex and never after it has been shared with
 // an Executable.

@@ -13,7 +13,7 @@ Error PhysicalMemory::import(Fd fd, size_t bytes, std::unique_ptr<PhysicalMemory
 }
 
 Error reserve_aligned(size_t bytes, size_t alignment, std::byte** out) {
-  const size_t spare = alignment - kMappingGranularity;  // what alignment may cost
+  const size_t spare = alignment - kMappingGranularity;  // that alignment may cost
   if (bytes + spare < bytes) return Error::InvalidValue;
   void* const mapping =
       mmap(nullptr, bytes + spare, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

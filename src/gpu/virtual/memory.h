@@ -80,7 +80,7 @@ struct MulticastPlace {
 
 class MemoryMap {
  public:
-  /// `measure` tells what the host has, now; without it the host has room for everything.
+  /// `measure` returns the host's memory, now; without it the host has room for everything.
   MemoryMap(int devices, size_t bytes_per_device, std::function<HostMemory()> measure = nullptr);
 
   /// `kind` Device or Managed, or Host with device -1. Errors: InvalidValue (0 bytes),
@@ -118,7 +118,7 @@ class MemoryMap {
   Error enter_multicast(int device, std::byte* base, std::shared_ptr<MulticastObject> object);
   /// The place of `pointer` in the range of a multicast object; null object: it is in none.
   MulticastPlace multicast_at(const void* pointer) const;
-  /// Says what may be done with memory that a program mapped at `base`.
+  /// Says which uses are allowed of memory that a program mapped at `base`.
   void protect(const void* base, bool is_readable, bool is_writable);
   /// Addresses that a program keeps for mappings: where nothing is mapped, they are no memory.
   void reserve(const void* base, size_t bytes);
@@ -137,7 +137,7 @@ class MemoryMap {
   /// given, gets the place of `pointer` as multicast_at() returns it.
   Error check_range(const void* pointer, size_t bytes, bool* pageable, Use use = Use::Read,
                     MulticastPlace* place = nullptr) const;
-  /// `free`: what an allocation could get now.
+  /// `free`: the bytes that an allocation could get now.
   void usage(int device, size_t* free, size_t* total) const;
   size_t live() const;
 

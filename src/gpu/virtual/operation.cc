@@ -172,7 +172,7 @@ Runner Operation::runner() const {
 
 Progress Operation::step() {
   if (auto* launch = std::get_if<KernelLaunch>(&work_)) {
-    // Only now: a task may look at what the stream's earlier work has left behind.
+    // Only now: a task may look at the results of the stream's earlier work.
     if (task_ == nullptr) task_ = launch->kernel->start();
     return task_->step();
   }
@@ -234,8 +234,8 @@ void Operation::abandon() {
 void Operation::finish(std::vector<OperationPtr>& ready) {
   std::shared_ptr<Latch> latch;
   if (auto* notify = std::get_if<Notify>(&work_)) latch = std::move(notify->latch);
-  // Before anybody can see that the work is done: what the kernel kept alive must be gone when a
-  // wait returns.
+  // Before anybody can see that the work is done: objects that the kernel kept alive must be gone
+  // when a wait returns.
   task_.reset();
   work_ = Nothing{};
   finished_at_ = Clock::now();

@@ -47,7 +47,7 @@ class Latch {
   bool is_open_ GUARDED_BY(mutex_) = false;
 };
 
-// ---- what an operation does; its target may lie in the range of a multicast object
+// ---- the work of an operation; its target may lie in the range of a multicast object
 struct Nothing {};  // a point in the order: event record and wait, fork and join
 struct Copy {       // `slices` times `rows` rows of `width` bytes
   std::byte* target;

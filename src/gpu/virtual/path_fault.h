@@ -1,5 +1,5 @@
-// PathFault: what paths between virtual GPUs do to tests of code that must not trust them
-// (NICCOLITE_VIRTUAL_FAULT): as broken peer access of real GPUs does, without an error.
+// PathFault: faults of paths between virtual GPUs, for tests of code that must not trust the paths
+// (NICCOLITE_VIRTUAL_FAULT). No error tells of them, as with broken peer access of real GPUs.
 #pragma once
 
 namespace niccolite::gpu::virtual_ {

@@ -43,7 +43,7 @@ struct Stream {
   // Under Runtime's mutex:
   OperationPtr tail;  // the last operation queued
   std::shared_ptr<Capture> capture;
-  std::vector<NodeIndex> capture_tips;  // what the next captured node comes after
+  std::vector<NodeIndex> capture_tips;  // the next captured node comes after them
   std::vector<void*> told_tips;         // their handles, as capture_dependencies() gave them last
 };
 

@@ -1,5 +1,5 @@
-// Batch: what one worker of the scheduler has in its hands, and how long nothing of it has moved.
-// Thread safety: the worker's.
+// Batch: the operations that one worker of the scheduler has in its hands, and for how long none
+// has moved. Thread safety: the worker's.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// The ends of an advertisement (protocol/advertisement.h) in a kernel: what workers do. What the
-// service warp does stands in service_warp.cuh.
+// The ends of an advertisement (protocol/advertisement.h) in a kernel: the part of workers. The
+// part of the service warp stands in service_warp.cuh.
 //
 //   who advertises  does so as the CTA starts (cta_start.cuh), then waits for the other (kernel.cuh)
 //   who takes       asks chunk_at() where to store, or to read, once the port is open

@@ -66,7 +66,7 @@ __device__ __forceinline__ void load_rows(const std::byte* address, uint32_t cou
   }
 }
 
-/// Makes rows.vec16s what lies from `address` on.
+/// Sets rows.vec16s to the data from `address` on.
 template <int kRows>
 __device__ __forceinline__ void settle_rows(const std::byte* address, Vec16Rows<kRows>& rows) {
   const uint32_t offset = bytes_into_line(address) % kVec16;

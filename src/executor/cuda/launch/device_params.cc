@@ -13,7 +13,7 @@ namespace {
 
 using gpu::cuda::CudaMachine;
 
-constexpr size_t kBlockBytes = 2 << 20;  // what the driver maps at least
+constexpr size_t kBlockBytes = 2 << 20;  // the least that the driver maps
 constexpr size_t kAlignment = 128;       // a line: no two programs share one
 
 /// One allocation, filled from its start; a part that was given out is not used again.

@@ -13,7 +13,7 @@
 
 namespace niccolite::executor::cuda {
 
-/// How a kernel knows what to do.
+/// How a kernel finds its work.
 enum class KernelVariant : uint8_t {
   Program,     // the interpreter (kernel.cuh)
   Direct,      // direct.cuh, LL: the own block goes to every peer

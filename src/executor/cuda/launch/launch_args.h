@@ -1,4 +1,4 @@
-// LaunchArgs: what a launch tells the kernel, as one parameter block. Host and device include it.
+// LaunchArgs: the parameters of a launch, as one block. Host and device include it.
 //
 //   header   control words, scales, where the tables are
 //   works    the user's buffers and how they are cut up
@@ -124,7 +124,7 @@ enum class Advertisement : uint64_t {
   Agreed,   // who advertises: has. Who takes: has taken it
 };
 
-/// Whether a reduction pulls what a connection exposes, or reads it (protocol/pull.h).
+/// Whether a reduction pulls a connection's exposed data, or reads it (protocol/pull.h).
 enum class Pulls : uint32_t {
   None,      // the sender does not serve them
   Possible,  // it would

@@ -69,7 +69,7 @@ class PreparedLaunch {
   bool has_sync_domains_ = false;
   bool may_run_beside_ = false;      // dependent_launch.cuh
   uint32_t most_shared_ = 0;         // bytes of shared memory that a CTA may have
-  std::vector<relay::Bell*> bells_;  // of proxies that have to carry what the kernel sends
+  std::vector<relay::Bell*> bells_;  // of proxies that have to carry the kernel's sends
   std::vector<Buffers> buffers_;     // of the last set_buffers()
   Version version_;
   Version threads_version_;  // when version_ only moves bytes and has staged copies: for buffers

@@ -8,7 +8,7 @@
 namespace niccolite::executor::cuda {
 
 inline constexpr uint32_t kMostDirectPeers = 7;
-inline constexpr uint32_t kFewDirectPeers = 3;  // what the kernels with more in flight can hold
+inline constexpr uint32_t kFewDirectPeers = 3;  // the most that kernels with more in flight hold
 inline constexpr uint32_t kMostListChannels = 64;
 
 /// An end of a connection, and its block.

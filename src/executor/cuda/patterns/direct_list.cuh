@@ -68,7 +68,7 @@ class DirectList {
     return {header_, list_, view_, threads_, connections_, live_};
   }
 
-  // ---- what one thread does for each peer
+  // ---- the work of one thread for each peer
 
   __device__ __forceinline__ uint32_t peer_slot() const {
     return threads_.size - 1 - threads_.rank;
@@ -192,7 +192,7 @@ class DirectList {
                               receive_base_ + 1);
   }
   __device__ __forceinline__ bool is_let_go() const {
-    // [credit] acquire: what the peer has stored to this rank's outputs is there.
+    // [credit] acquire: the peer's stores to this rank's outputs are there.
     const uint64_t credit = ptx::load_acquire_system(&send_port().control[ptx::replica()].remote);
     return static_cast<int64_t>(credit - send_base_) > 0;
   }

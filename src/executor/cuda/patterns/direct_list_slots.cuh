@@ -1,4 +1,4 @@
-// The slots of a direct list (direct_list.cuh): what its ranks tell each other in them, and the
+// The slots of a direct list (direct_list.cuh): the messages of its ranks in them, and the
 // works whose buffers some rank does not see, which go through them, one-shot.
 #pragma once
 

@@ -33,7 +33,7 @@ bool have_one_length(const Partition& partition, const Phases& phases) {
          (!phases.reduce || has_it(phases.reduce->source));
 }
 
-/// Does the kernel do what the phases do?
+/// Does the kernel do the work of the phases?
 bool suits(const Phases& phases, bool reduces) {
   if (!reduces) return !phases.reduce;
   if (phases.copy || !phases.stores.empty()) return false;

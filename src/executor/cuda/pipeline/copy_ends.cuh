@@ -88,7 +88,7 @@ class CopyEnds {
     const PortState& port = port_of(receives_[0]);
     return port.slots + cta_.header.shape.slot_offset(0, step_of(port, receives_[0], round));
   }
-  /// Does what the worker receives come straight from a peer's buffer?
+  /// Does the received data come straight from a peer's buffer?
   __device__ __forceinline__ bool is_got() const {
     return !makes_advertisement(port_of(receives_[0])) && source_ != nullptr;
   }

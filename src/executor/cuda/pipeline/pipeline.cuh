@@ -1,4 +1,4 @@
-// The staged engine: how everything moves that is larger than what a few threads hold in registers.
+// The staged engine: it moves all data that is larger than the registers of a few threads.
 // A worker of Simple that the lowered plan gives stages to (worker_movers.h) is a pipeline:
 //
 //   sources               stages in shared memory (stage_ring.cuh)         sinks

@@ -38,7 +38,7 @@ __device__ __forceinline__ void await_stage_together(uint64_t* barrier, uint32_t
 }
 
 /// `kStages`: how many, or 0: as many as the area says. `kIsShifted`, of a thread: other warps
-/// shift what a stage holds between its load and its store (stage_shift.cuh).
+/// shift the content of a stage between its load and its store (stage_shift.cuh).
 template <uint32_t kStages, bool kByWarp, bool kIsShifted = false>
 class StageRing : public Crew<kByWarp> {
   static_assert(!kByWarp || !kIsShifted);

@@ -171,7 +171,8 @@ __device__ __forceinline__ void store_relaxed_shared(uint32_t* address, uint32_t
   asm volatile("st.relaxed.cta.shared.u32 [%0], %1;" ::"r"(shared_address(address)), "r"(value)
                : "memory");
 }
-/// Orders what the thread has done, or has acquired, before its relaxed stores to come, for all.
+/// Orders the thread's accesses, and all that it has acquired, before its relaxed stores to come,
+/// for all.
 __device__ __forceinline__ void fence_system() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
 
 // ---- LL words: each of the two is written and read whole; nothing else is ordered by them
