@@ -30,7 +30,7 @@ std::vector<std::string> names_of_machines();
 /// Gives `app` (the subcommand) its flags.
 void add_options(CLI::App& app, Options& options);
 
-/// Does what the flags ask for. Returns the exit status.
+/// Runs the subcommand with its flags. Returns the exit status.
 int run(const Options& options);
 
 }  // namespace niccolite::explain_command

@@ -1,4 +1,5 @@
-// The subcommands `niccolite inspect` and `niccolite trace`: what the flight recorder's dumps say.
+// The subcommands `niccolite inspect` and `niccolite trace`, which explain the flight recorder's
+// dumps.
 #pragma once
 
 #include <string>
@@ -26,7 +27,7 @@ struct TraceOptions {
 void add_options(CLI::App& app, InspectOptions& options);
 void add_options(CLI::App& app, TraceOptions& options);
 
-/// Does what the flags ask for. Returns the exit status.
+/// Runs the subcommand with its flags. Returns the exit status.
 int run(const InspectOptions& options);
 int run(const TraceOptions& options);
 

@@ -33,13 +33,13 @@ struct RankDump {
   std::string process;  // "process 4711 on host a12"
   uint64_t time = 0;    // of the dump
   std::string state, failure;
-  int failure_rank = -1;  // whose fault the failure is; -1: nobody's, or not known
+  int failure_rank = -1;  // the rank at fault; -1: none, or not known
   uint64_t collectives = 0;
   uint64_t begun = 0;       // the last launch that its stream came to; 0: not known
   bool is_running = false;  // which has not ended
   std::string verdict;      // empty: none
   int verdict_rank = -1;
-  std::string waits_in;  // the call; empty: it does not wait, or nobody knows in what
+  std::string waits_in;  // the call; empty: it does not wait, or its call is not known
   int waits_for = -1;
   uint64_t waited = 0;        // milliseconds
   std::string blocked;        // the call that waits for another thread's; empty: none

@@ -1,5 +1,5 @@
-// Area: what a stretch of device memory must hold after an operation, element by element: parts of
-// the ranks' inputs, parts of the reduced result, and poison that nobody may have touched.
+// Area: the expected content of a stretch of device memory after an operation, element by element:
+// parts of the ranks' inputs, parts of the reduced result, and poison that nobody may have touched.
 #pragma once
 
 #include <cstddef>

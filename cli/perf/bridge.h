@@ -22,7 +22,7 @@ class Bridge {
   int process() const { return member_->rank(); }
   int processes() const { return member_->nranks(); }
 
-  /// Collective: what each process has brought, at most 64 KiB.
+  /// Collective: returns the bytes that each process has brought, at most 64 KiB each.
   Result<bootstrap::Gathered> exchange(std::span<const std::byte> mine);
   /// Ends an exchange under way with an error. The exchanges of the other processes end with an
   /// error, too, as this process leaves.

@@ -17,7 +17,7 @@ double twice_all_but_own(int nranks) { return 2 * all_but_own(nranks); }
 
 int dimensions(int nranks) { return std::countr_zero(static_cast<unsigned>(nranks)); }
 
-// ---- what must come out
+// ---- the expected results
 
 void expect_reduced(const Output& output) { output.put(0, output.count, Pattern::kReduced, 0); }
 
@@ -153,7 +153,7 @@ constexpr Collective kCollectives[] = {
      .send = Part::Block,
      .receive = Part::Blocks,
      .bus_factor = all_but_own,
-     .algorithm_factor = all_but_own,  // nccl-tests counts only what arrives
+     .algorithm_factor = all_but_own,  // nccl-tests counts only arriving bytes
      .has_send_recv_form = true,
      .needs_power_of_two = true,
      .copies_own_block = true,

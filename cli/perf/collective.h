@@ -1,6 +1,6 @@
-// The collectives that the command measures, as one table: what each reads and writes, how its
-// bandwidth is counted, how it is called, and what the buffers must hold afterwards. Sizes,
-// in-place forms and factors are the same as in nccl-tests.
+// The collectives that the command measures, as one table: the buffers that each reads and writes,
+// how its bandwidth is counted, how it is called, and the contents of the buffers afterwards.
+// Sizes, in-place forms and factors are the same as in nccl-tests.
 #pragma once
 
 #include <cstddef>

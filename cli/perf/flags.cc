@@ -1,4 +1,4 @@
-// The flags of `niccolite perf` and what --help says about them.
+// The flags of `niccolite perf` and their texts in --help.
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>

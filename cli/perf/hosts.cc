@@ -165,7 +165,7 @@ class IdCourier {
 
 // ---- in the child
 
-/// A line of standard input, read byte by byte: what follows is the watcher's.
+/// Reads a line of standard input byte by byte: the following bytes belong to the watcher.
 std::string read_line() {
   std::string line;
   for (char c = 0; read(STDIN_FILENO, &c, 1) == 1 && c != '\n';) line += c;

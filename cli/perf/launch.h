@@ -1,6 +1,6 @@
-// Launch: what a launcher's environment says about this process: mpirun, torchrun, srun. Each sets
-// variables of its own; where one says how many processes there are and which this one is, they are
-// one run.
+// Launch: the description of this process in a launcher's environment: mpirun, torchrun, srun. Each
+// sets variables of its own; where one says how many processes there are and which this one is,
+// they are one run.
 #pragma once
 
 #include <functional>

@@ -16,8 +16,8 @@ namespace niccolite::perf {
 /// failure is told to `sink` before the others hear of it.
 Status run_place(Options options, const bootstrap::UniqueId& id, Sink& sink);
 
-/// Runs this process's share of what a launcher has started, and reports it in process 0. Returns
-/// the exit status.
+/// Runs this process's share of a run that a launcher has started, and reports it in process 0.
+/// Returns the exit status.
 int run_launched(Options options, const Launch& launch, const std::vector<std::string>& command);
 
 }  // namespace niccolite::perf

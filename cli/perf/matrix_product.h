@@ -1,7 +1,7 @@
-// MatrixProduct: what a program computes while its collectives are under way (--beside): products
-// of square matrices. On CUDA devices by cuBLAS, of bfloat16, as training has them; on virtual GPUs
-// by the host, of float, which has little to say but runs everywhere. Thread safety: of the thread
-// that drives the rank.
+// MatrixProduct: the computation of a program while its collectives are under way (--beside):
+// products of square matrices. On CUDA devices by cuBLAS, of bfloat16, as training has them; on
+// virtual GPUs by the host, of float, which has little to say but runs everywhere. Thread safety:
+// of the thread that drives the rank.
 #pragma once
 
 #include <memory>

@@ -89,7 +89,7 @@ struct Options {
   int timeout_seconds = 0;
   std::string library;        // empty: found beside the command
   std::string other_library;  // --vs; empty: none
-  bool memory = false;        // measure what communicators take of the devices
+  bool memory = false;        // measure the devices' memory that communicators take
   int rounds = 0;             // alternations per row; 0: 1 alone, 5 with --vs
   bool wants_json = false;    // the JSON document on standard output, instead of the table
   std::string json_path, csv_path, svg_path, html_path;  // "-": standard output

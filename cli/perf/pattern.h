@@ -8,7 +8,7 @@
 // type (16 in f8e4m3, 2048 in half), so that every partial sum is exact too; products are of powers
 // of two with a budget of exponents; integers wrap, as the C API says. The one inexact case is the
 // average of a floating type over a rank count that is no power of two: libraries may scale before
-// or after the sum, so there `tolerance` bounds what rounding can do.
+// or after the sum, so there `tolerance` bounds the effect of rounding.
 #pragma once
 
 #include <cstddef>

@@ -9,8 +9,8 @@
 
 namespace niccolite::perf {
 
-/// Runs what the flags ask for. `command` is the process's argument vector. Returns the exit
-/// status.
+/// Runs the measurements that the flags select. `command` is the process's argument vector. Returns
+/// the exit status.
 int run(const RawOptions& raw, const std::vector<std::string>& command);
 
 }  // namespace niccolite::perf

@@ -12,8 +12,8 @@
 namespace niccolite::perf {
 
 /// Starts options.processes children with the arguments of this process and follows them to their
-/// end. Failures, of children too, are reported to `report`; the Status is for what keeps the
-/// supervisor itself from working.
+/// end. Failures, of children too, are reported to `report`; the Status tells of errors that keep
+/// the supervisor itself from working.
 Status supervise(const Options& options, const std::vector<std::string>& command, Report& report);
 
 /// The body of a child: its part of the sweep, reported to the supervisor. Returns the exit status.

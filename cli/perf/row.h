@@ -1,5 +1,5 @@
 // The reports of a run: a Start (who takes part), a Row per collective, size, type, operation and
-// root, and at the end what memory the libraries took. Plain data with a JSON form, in which it
+// root, and at the end the memory that the libraries took. Plain data with a JSON form, in which it
 // also travels from the measuring process to the supervisor.
 #pragma once
 

@@ -11,7 +11,7 @@ namespace niccolite::perf {
 nlohmann::json to_json(const Start& start);
 nlohmann::json to_json(const Row& row);
 nlohmann::json to_json(const MemoryUse& use);
-/// Only what to_json made; throws nlohmann's exceptions on anything else.
+/// Reads only the output of to_json; throws nlohmann's exceptions on anything else.
 Start start_from_json(const nlohmann::json& json);
 Row row_from_json(const nlohmann::json& json);
 MemoryUse memory_use_from_json(const nlohmann::json& json);

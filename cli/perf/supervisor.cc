@@ -24,7 +24,7 @@ using Clock = std::chrono::steady_clock;
 // How long survivors may take to end by themselves after a failure; then they are killed.
 constexpr std::chrono::seconds kGrace{6};
 constexpr const char* kSecondary =
-    "another rank failed";  // what Team::barrier() says to the survivors
+    "another rank failed";  // Team::barrier() says it to the survivors
 
 /// Takes the whole lines from `received`.
 std::vector<std::string> take_lines(std::string& received) {

@@ -45,8 +45,8 @@ class Supervisor {
   void add(Child child) { children_.push_back(std::move(child)); }
   std::deque<Child>& children() { return children_; }
 
-  /// Until no child is left. Failures of children go to the report; the Status is for what keeps
-  /// the supervisor itself from working.
+  /// Waits until no child is left. Failures of children go to the report; the Status is for what
+  /// keeps the supervisor itself from working.
   Status follow();
 
  private:

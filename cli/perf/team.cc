@@ -121,7 +121,7 @@ Status Team::barrier() {
         return status;
       }
     }
-    // [release] the records of all threads, and what came over the bridge.
+    // [release] the records of all threads, and the messages that came over the bridge.
     released.store(last, std::memory_order_release);
     futex_wake_all(released);
     return {};

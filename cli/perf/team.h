@@ -1,5 +1,5 @@
-// Team: what the threads of one run share, in one process or several: a barrier, the unique ids,
-// and a record per rank. It is one page of shared memory, whose descriptor the supervisor's
+// Team: the shared state of one run's threads, in one process or several: a barrier, the unique
+// ids, and a record per rank. It is one page of shared memory, whose descriptor the supervisor's
 // children inherit. Processes that share no memory have a page each and a bridge between them: the
 // last thread of a process at a barrier exchanges with the other processes what theirs have
 // written.

@@ -40,7 +40,7 @@ class UserMemory {
 
   void* data() const { return data_; }
   /// Gives the memory back; the device must have finished its work with it, unless the stream
-  /// orders it. What the driver refuses is logged.
+  /// orders it. Refusals of the driver are logged.
   void reset();
 
  private:

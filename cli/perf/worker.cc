@@ -7,7 +7,7 @@
 
 namespace niccolite::perf {
 
-/// Measures what a library takes of its devices' memory between two points (--memory).
+/// Measures a library's share of its devices' memory between two points (--memory).
 class Worker::MemoryMeter {
  public:
   static Result<MemoryMeter> start(const Worker& worker) {

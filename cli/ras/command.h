@@ -1,4 +1,4 @@
-// The subcommand `niccolite ras`: asks a running job what its ranks are doing.
+// The subcommand `niccolite ras`: asks a running job for the state of its ranks.
 #pragma once
 
 #include <optional>
@@ -23,7 +23,7 @@ struct Options {
 /// Gives `app` (the subcommand) its flags.
 void add_options(CLI::App& app, Options& options);
 
-/// Does what the flags ask for. Returns the exit status.
+/// Runs the subcommand with its flags. Returns the exit status.
 int run(const Options& options);
 
 }  // namespace niccolite::ras_command

@@ -20,7 +20,7 @@ struct Options {
 /// Gives `app` (the subcommand) its flags.
 void add_options(CLI::App& app, Options& options);
 
-/// Does what the flags ask for. Returns the exit status.
+/// Runs the subcommand with its flags. Returns the exit status.
 int run(const Options& options);
 
 }  // namespace niccolite::topology_command

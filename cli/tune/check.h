@@ -29,10 +29,10 @@ struct CheckedPoint {
 
 /// Microseconds of a point; none: nothing is known of its variant.
 using Predictor = std::function<std::optional<double>(const Point&)>;
-/// By the constants of each variant.
+/// Returns a predictor by the constants of each variant.
 Predictor by_lines(gpu::Kind machine, std::span<const planner::CostLine> lines);
-/// By what the machine does, whatever was measured of the variant. Both arguments have to outlive
-/// it.
+/// Returns a predictor by the properties of the machine, whatever was measured of the variant. Both
+/// arguments have to outlive it.
 using PropertiesByProtocol = std::array<planner::Properties, executor::kProtocols>;
 Predictor by_properties(const Measurements& measurements, const PropertiesByProtocol& properties);
 
@@ -63,7 +63,8 @@ struct Summary {
 };
 Summary summarise(std::span<const CheckedPoint> points);
 
-/// For people: what loses more than the tolerance, and a summary. Empty without points.
+/// Text for people: the choices that lose more than the tolerance, and a summary. Empty without
+/// points.
 std::string describe(std::span<const CheckedOwn> points);
 /// A table for people, and the summary in its last lines.
 std::string describe(std::span<const CheckedPoint> points);

@@ -37,7 +37,7 @@ using grammar::kExitUsage;
 using grammar::kExitWrong;
 using planner::CostLine;
 
-// Larger than what decides; 2 GiB of every collective on GPUs take a minute more.
+// Larger than the sizes that decide; 2 GiB of every collective on GPUs take a minute more.
 constexpr const char* kMostOnCuda = "1G";
 constexpr const char* kMostOnVirtual = "4M";
 // Algorithms on sockets differ most at sizes that take milliseconds, and ranks share the cores.

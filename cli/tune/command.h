@@ -1,5 +1,5 @@
 // The subcommand `niccolite tune`: measures a machine, fits the constants of the cost model to it,
-// and checks what the model chooses.
+// and checks the choices of the model.
 #pragma once
 
 #include <string>
@@ -37,7 +37,7 @@ struct Options {
 /// Gives `app` (the subcommand) its flags.
 void add_options(CLI::App& app, Options& options);
 
-/// Does what the flags ask for. Returns the exit status.
+/// Runs the subcommand with its flags. Returns the exit status.
 int run(const Options& options);
 
 }  // namespace niccolite::tune

@@ -141,8 +141,8 @@ Properties fit(const MachineModel& model, gpu::Kind machine, const Properties& k
   const LeastSquares search(model, unknowns, values, Pull{.outlier = 0.2, .prior = prior});
   const Solution again = search.run(values), anew = search.run(starts);
   Vector found = again.loss <= anew.loss ? again.values : anew.values;
-  // The search knows no zero: what costs nothing ends at the least that it takes, which would break
-  // ties between algorithms.
+  // The search knows no zero: a property that costs nothing ends at its least value, which would
+  // break ties between algorithms.
   for (size_t i = 0; i < found.size(); ++i) {
     const double least = kProperties[i].unknown.least;
     if (values[i] < least && found[i] <= kNearly * least) found[i] = values[i];

@@ -1,4 +1,5 @@
-// Fits what a class of machines does, whatever the algorithm, to the times of all algorithms.
+// Fits the properties of a class of machines, whatever the algorithm, to the times of all
+// algorithms.
 #pragma once
 
 #include "cli/tune/check.h"

@@ -32,7 +32,7 @@ struct Job {
   std::vector<size_t> sizes;
   bool is_large = false;  // sizes that a few operations are enough for
   DataPath path = DataPath::Best;
-  bool is_free = false;  // forces nothing: what the library chooses by itself
+  bool is_free = false;  // forces nothing: the library chooses by itself
 
   /// The variables that leave the library no other choice; empty variables have to be unset.
   std::map<std::string, std::string> environment() const;

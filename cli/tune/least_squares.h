@@ -35,7 +35,7 @@ struct Pull {
   double prior = 1e-5;   // pull towards known values
 };
 
-/// `Model` has `make(values)`, what residuals are computed from, and `residual(made, i)` and
+/// `Model` has `make(values)`, from which residuals are computed, and `residual(made, i)` and
 /// `weight(i)` of `count()` samples.
 template <typename Model>
 class LeastSquares {

@@ -82,7 +82,7 @@ Status outcome_of(int state, const std::string& log) {
   std::ifstream errors(log);
   std::string text, line;
   while (std::getline(errors, line))
-    if (!line.empty() && (text.empty() || !is_usage)) text = line;  // the last says what ended it
+    if (!line.empty() && (text.empty() || !is_usage)) text = line;  // the last names its end
   if (is_usage) return Status::invalid_usage("{}", text);
   if (WIFSIGNALED(state))
     return Status::internal("died of signal {} ({})", WTERMSIG(state), strsignal(WTERMSIG(state)));

@@ -10,11 +10,11 @@ namespace niccolite::tune {
 struct Run {
   std::string library;       // empty: the one beside the command
   double limit_seconds = 0;  // begins no other job after that; 0: no limit
-  std::string json_path;     // gets what there is after each job; empty: nothing
+  std::string json_path;     // written with all results after each job; empty: nothing
 };
 
-/// Adds to `measurements` what the jobs find, and why some fail; shows progress on stderr. A job
-/// that fails is tried again without the collective that it failed in.
+/// Adds the results of the jobs to `measurements`, and the reasons why some fail; shows progress on
+/// stderr. A job that fails is tried again without the collective that it failed in.
 Status measure(std::vector<Job> jobs, const Run& run, Measurements& measurements);
 
 }  // namespace niccolite::tune

@@ -47,7 +47,7 @@ struct Measurements {
   std::string date;     // of the first of them
   std::vector<Point> points;
   std::vector<OwnTime> own;
-  std::vector<std::string> failures;  // what could not be measured, and why
+  std::vector<std::string> failures;  // the variants that could not be measured, and why
 
   bool is_empty() const { return points.empty() && own.empty(); }
   /// The class of the measured machine: of more than two ranks if there are such measurements.

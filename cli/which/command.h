@@ -16,7 +16,7 @@ struct Options {
   bool wants_json = false;
 };
 
-/// Gives `app` (the subcommand) its flags. What follows them is the program and its arguments.
+/// Gives `app` (the subcommand) its flags. The program and its arguments follow them.
 void add_options(CLI::App& app, Options& options);
 
 /// Runs `program` until it loads a libnccl or ends. Returns the exit status.
