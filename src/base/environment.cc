@@ -191,7 +191,7 @@ std::optional<std::string> get(const char* name) {
     const char* const text = ask(name);
     return text == nullptr ? std::nullopt : std::optional<std::string>(text);
   } catch (...) {
-    // Once: it is asked no more.
+    // Done once: the plug-in is asked no more.
     if (state().get.exchange(nullptr, std::memory_order_acq_rel) != nullptr)
       give_up(state().origin, fmt::format("getEnv({}) threw an exception", name));
     return of_process(name);

@@ -71,7 +71,7 @@ class Group final : public std::enable_shared_from_this<Group> {
   void lost(uint32_t process, const std::string& why);
   /// The ranks that made the group came to no agreement: nobody will gather in it.
   void abandon() { gathers_no_more_ = true; }
-  /// After a loss, or when it is abandoned.
+  /// True after a loss, or when it is abandoned.
   bool gathers_no_more() const { return gathers_no_more_; }
   /// Has the local's callback called for the ranks of a lost process, on the service thread.
   void tell_lost(std::shared_ptr<Local> local, uint32_t process);

@@ -24,7 +24,7 @@ class Control {
   ~Control() { release(); }
 
   Status allocate(gpu::Allocations& allocations);
-  /// Once, behind allocate(): with a span for so many CTAs. The memory stays until release().
+  /// Called once, after allocate(): with a span for so many CTAs. The memory stays until release().
   Result<observe::KernelMarks> allocate_marks(uint32_t columns);
   void release();
   /// Null until allocate(), and after release(). Host and device have the same address.

@@ -57,7 +57,7 @@ class Supervision {
   /// The process of `peer` has died.
   void note_lost(int peer) EXCLUDES(lost_mutex_);
 
-  /// After start(); for answers to other ranks.
+  /// Valid after start(); for answers to other ranks.
   diagnosis::Watch& watch() { return *watch_; }
   /// The last chance to see that ranks have called different things, for programs that end before
   /// the watchdog has looked, and whose ranks had nothing to wait for. Fails all ranks if they

@@ -139,7 +139,7 @@ class Compiler {
     return Status::ok();
   }
 
-  /// When all workers are there.
+  /// Adds the shapes of the workers, once all workers are there.
   void add_shapes() {
     program_.worker_shapes = lowering::shapes_of(schedule_, rank_);
     for (lowering::WorkerShape& shape : program_.worker_shapes) {
@@ -148,7 +148,8 @@ class Compiler {
     }
   }
 
-  /// The same.
+  /// Adds the phases of the works, once all workers are there, if the workers have the form for
+  /// them.
   void add_phases() {
     const std::vector<schedule::Channel>& channels = at(schedule_.ranks, rank_);
     program_.phases.resize(program_.works.size());

@@ -149,7 +149,7 @@ class Writer {
     lowered.steps.push_back({.event = event, .connection = connection});
   }
 
-  /// Before anything is waited for. Whoever advertises has one instruction.
+  /// Called before any wait. A worker that advertises has one instruction.
   void advertise(const Instruction& only, LoweredWorker& lowered) const {
     const auto add_one = [&](int connection, const std::optional<BlockReference>& memory) {
       lowered.steps.push_back({.event = Event::Advertise, .connection = connection});

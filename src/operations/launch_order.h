@@ -42,10 +42,10 @@ class LaunchOrder {
   ~LaunchOrder();
   LaunchOrder(const LaunchOrder&) = delete;
 
-  /// Before an operation of `ctas` CTAs is launched on a stream that captures nothing: makes it
-  /// wait for others, by the stream or by `options`.
+  /// Called before an operation of `ctas` CTAs is launched on a stream that captures nothing: makes
+  /// it wait for others, by the stream or by `options`.
   Status before(int ctas, LaunchOptions& options);
-  /// After the event has been recorded behind it.
+  /// Called after the event has been recorded behind the operation.
   void after() {
     // [release] pairs with has_ended(): whoever sees the number sees the event as it was recorded.
     recorded_.store(number_.load(std::memory_order_relaxed), std::memory_order_release);

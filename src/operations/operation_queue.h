@@ -121,7 +121,7 @@ class OperationQueue {
   void open_windows(const registry::Windows& windows, bool plans_for_it);
   /// Waits until everything launched is done, launches of graphs included; false at the deadline.
   Result<bool> drain(Deadline deadline) { return order_.drain(deadline); }
-  /// As StreamOrder::mark().
+  /// See StreamOrder::mark().
   Result<std::shared_ptr<gpu::Event>> mark() { return order_.mark(); }
   Scratch& scratch() { return scratch_; }
   /// Microseconds that the calls of a group would take, by what the ranks have agreed on so far.

@@ -16,7 +16,7 @@ class ConnectionEvents final : public transport::Observer {
   explicit ConnectionEvents(std::shared_ptr<observe::Recorder> recorder)
       : recorder_(std::move(recorder)) {}
 
-  /// Once: tells this one, too.
+  /// Called once: from now on events go to `profile`, too.
   void tell(std::shared_ptr<ProxyProfile> profile);
 
   void connected(int peer) override;

@@ -148,7 +148,7 @@ class EndFinder {
     return Status::ok();
   }
 
-  /// After all instructions: as many chunks enter each connection as leave it.
+  /// Checks, after all instructions, that as many chunks enter each connection as leave it.
   Status check_balance() const {
     for (int i = 0; i < length(ends_); ++i) {
       const Connection& c = at(schedule_.connections, i);

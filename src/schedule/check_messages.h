@@ -25,7 +25,7 @@ class MessageCheck {
   /// name positions.
   Status visit(const Position& position, const Instruction& instruction);
 
-  /// After all visits: each message was moved.
+  /// Checks, after all visits, that each message was moved.
   Status check_all_moved() const;
 
  private:

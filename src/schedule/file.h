@@ -34,7 +34,7 @@ std::string to_file(const Schedule& schedule, const Use& use = {});
 /// InvalidArgument names the line and the field: malformed JSON, an unknown or missing field, a
 /// value out of its range (ranks, blocks and indices of connections included).
 Result<Schedule> from_file(std::string_view text);
-/// As from_file(), and for which operations the schedule is.
+/// Reads like from_file(), and also the operations that the schedule is for.
 Result<File> read_file(std::string_view text);
 
 }  // namespace niccolite::schedule

@@ -88,7 +88,7 @@ class Endpoint {
   /// Waits until all that this rank's kernels have sent to other machines is the network's, or
   /// never will be since the peer has left; false at the deadline.
   bool await_flush(const Deadline& deadline) const;
-  /// Before the end; the last word counts.
+  /// Called before the end; the last call counts.
   void set_farewell(Farewell farewell);
   /// Ends the streams to other machines after an abort or a failure, as the destructor does. The
   /// memory of all connections stays.

@@ -60,7 +60,7 @@ class EventLoop {
   }
   void cancel(Id timer);
 
-  /// Before run(): there may be shared watches.
+  /// Called before run(): there may be shared watches.
   Status share();
   /// An epoll of the shared watches. Events that others add to it with the number 0 are ignored.
   int shared_descriptor() const { return shared_.get(); }
@@ -88,7 +88,7 @@ class EventLoop {
     is_wanted_.exchange(true, std::memory_order_acq_rel);  // pairs with let_go()
     return try_borrow(use);
   }
-  /// Before run(). Called without the loop, on the thread that had it.
+  /// Sets, before run(), a function that is called without the loop, on the thread that had it.
   void on_return(std::function<void()> tell) { on_return_ = std::move(tell); }
   /// Runs the callbacks of the shared watches that have something to do, without waiting.
   void serve_shared();

@@ -30,7 +30,7 @@ class ListWorker {
   /// `peers`: the connections of `channel` of the list. All of them outlive the worker.
   ListWorker(const Plan& plan, const Reducer& reducer, uint32_t channel, std::span<ListPeer> peers);
 
-  /// As Worker's.
+  /// See the functions of the same names in Worker.
   gpu::virtual_::Progress run(Budget& budget);
   Report wait() const;
   /// Lists go over no network, whose events would wake a kernel (Port::is_woken()).

@@ -141,7 +141,7 @@ bool reduces(const Program& program) {
   return false;
 }
 
-/// As on GPUs.
+/// Follows the rule of GPUs.
 lowering::Facilities facilities_of(const Launch& launch) {
   const Reducer reducer(launch.type, launch.reduction);
   const bool scales = reducer.scales_input() || reducer.scales_result();

@@ -41,9 +41,9 @@ class Worker {
   Worker(const Plan& plan, const Reducer& reducer, size_t number, uint32_t channel,
          PortState* ports, uint64_t* next_tile);
 
-  /// Before make_advertisements(); it outlives the worker.
+  /// Called before make_advertisements(); `user_memory` outlives the worker.
   void use(const UserMemorySteps& user_memory);
-  /// Once, when all ports have begun, and before run().
+  /// Called once, when all ports have begun, and before run().
   void make_advertisements();
 
   /// Done once all instructions of all rounds are; Advanced also when the budget was spent before

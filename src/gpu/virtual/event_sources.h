@@ -48,7 +48,7 @@ namespace niccolite::gpu::virtual_ {
 class EventSources {
  public:
   Status attach(EventSource& source) EXCLUDES(mutex_);
-  /// After it returns nobody serves the source any more.
+  /// Detaches the source: afterwards nobody serves it any more.
   void detach(EventSource& source) EXCLUDES(mutex_);
   /// Are there any?
   bool any() const { return count_.load(std::memory_order_relaxed) > 0; }  // a hint

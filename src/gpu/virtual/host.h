@@ -11,7 +11,7 @@ namespace niccolite::gpu::virtual_ {
 /// Equal in all processes of this host (as seen by host name and boot), different between devices
 /// and hosts.
 std::array<uint8_t, 16> device_uuid(int device);
-/// As nvidia-smi writes it: "GPU-", and the bytes in groups of 4, 2, 2, 2 and 6.
+/// Returns the text that nvidia-smi writes: "GPU-", and the bytes in groups of 4, 2, 2, 2 and 6.
 std::string uuid_text(const std::array<uint8_t, 16>& uuid);
 /// Looks like a PCI address, in a domain that no machine uses.
 std::string device_bus_id(int device);

@@ -224,7 +224,7 @@ void Scheduler::take(Batch& batch) {
   running_ += static_cast<int>(count);
 }
 
-// Before somebody else may become the poller.
+// Called before somebody else may become the poller.
 void Scheduler::stop_serving(Batch& batch) {
   if (std::exchange(batch.serves, false)) sources_.end();
 }

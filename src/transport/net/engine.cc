@@ -210,8 +210,8 @@ bool Engine::progress_and_tell() {
   return moves;
 }
 
-// Before the thread waits. A wait that a bell or a socket ends costs more than a look round, so it
-// looks round some times first: others of the machine have the processor meanwhile.
+// Called before the thread waits. A wait that a bell or a socket ends costs more than a look round,
+// so it looks round some times first: others of the machine have the processor meanwhile.
 EventLoop::Clock::duration Engine::poll() {
   constexpr auto kNow = Clock::duration::zero();
   if (options_.is_finished()) loop_->stop();

@@ -23,7 +23,8 @@ struct UserMemoryOptions {
 
 class ProxyEnd : public executor::relay::UserMemory {
  public:
-  /// Before it is used: the end of a connection with this peer; the observer may be null.
+  /// Called before it is used: sets the end of a connection with this peer; the observer may be
+  /// null.
   void observe(Observer* observer, int peer) {
     observer_ = observer;
     peer_ = peer;

@@ -93,8 +93,8 @@ __device__ __forceinline__ void for_each_port_of(const Cta& cta,
   }
 }
 
-/// By one thread of an aborted worker, when all that the worker has stored is stored, and all that
-/// it reads is read.
+/// Called by one thread of an aborted worker, when all that the worker has stored is stored, and
+/// all that it reads is read.
 __device__ __forceinline__ void leave_advertisements(const Cta& cta) {
   const WorkerTask& task = worker_of_warp(cta.header);  // looked up: it need not be kept until then
   for (uint32_t i = task.first; i < uint32_t{task.first} + task.count; ++i) {

@@ -68,7 +68,7 @@ __device__ __forceinline__ Handover& handover_of(const CompactInstruction& instr
                                       instruction.send_count);
 }
 
-/// All threads of a worker that goes through its program by itself, from its begin on.
+/// Runs, by all threads, a worker that goes through its program by itself, from its begin on.
 template <typename Operation>
 __device__ __forceinline__ void run_by_threads(const Cta& cta, const WorkerTask& task,
                                                const WorkerThreads& worker, std::byte** pointers) {
@@ -125,10 +125,10 @@ __device__ __forceinline__ void take_over_copy(const Cta& cta, const WorkerTask&
   CopyWorker<Operation, CopyCrew::Warp>(cta, task, pointers).run(static_cast<uint32_t>(left));
 }
 
-/// All threads of a worker that copies through stages. With bulk copies, one of them does, and
-/// other warps, if it has any, wait for the case that some buffer is not aligned: threads of the
-/// first that wait for theirs would take a fifth of its time. Without, the first warp does; or, of
-/// copies within the GPU that are not aligned, all threads, if they are many.
+/// Runs, by all threads, a worker that copies through stages. With bulk copies, one of them does,
+/// and other warps, if it has any, wait for the case that some buffer is not aligned: threads of
+/// the first that wait for theirs would take a fifth of its time. Without, the first warp does; or,
+/// of copies within the GPU that are not aligned, all threads, if they are many.
 template <typename Operation>
 __device__ __forceinline__ void run_copy(const Cta& cta, const WorkerTask& task,
                                          const WorkerThreads& worker, std::byte** pointers) {

@@ -81,8 +81,8 @@ class PortService {
   __device__ __forceinline__ PortService(const LaunchHeader& header, PortState* port)
       : header_(header), port_(port) {}
 
-  /// All threads of the warp, whether they have a port or not. False: the port needs no service any
-  /// more.
+  /// Called by all threads of the warp, whether they have a port or not. False: the port needs no
+  /// service any more.
   __device__ __forceinline__ bool serve() {
     uint64_t done = 0;
     uint32_t delivered = 0;

@@ -85,8 +85,8 @@ __device__ __forceinline__ void plan_transfer(const Cta& cta, const CompactInstr
   if (instruction.source != OperandBuffer::None) source = const_cast<std::byte*>(transfer.source);
 }
 
-/// All threads of the worker; `is_only`: it has no other instruction. False: aborted, in all
-/// threads alike.
+/// Runs one instruction, by all threads of the worker. `is_only`: it has no other instruction.
+/// False: aborted, in all threads alike.
 template <typename Operation>
 __device__ __forceinline__ bool simple_step(const Cta& cta, const WorkerThreads& worker,
                                             const CompactInstruction& instruction, uint32_t round,

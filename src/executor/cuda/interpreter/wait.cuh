@@ -70,7 +70,7 @@ class BasicWait {
     const uint32_t repeats = spins_ / ptx::kSpinsPerReport - 1;
     const uint32_t kind = static_cast<uint32_t>(is_mismatch ? ReportKind::Mismatch : awaited.kind);
     const uint32_t low = is_mismatch ? awaited.other_tag : repeats;
-    // As encode() of report.h would, in halves.
+    // Encodes like encode() of report.h, in halves.
     ptx::store_relaxed_system(header_.report,
                               static_cast<uint64_t>(kind << 24 | (awaited.peer & 0xffffffu)) << 32 |
                                   (uint32_t{tag_} << 16 | (low & 0xffffu)));
@@ -83,7 +83,7 @@ class BasicWait {
 using Wait = BasicWait<false>;
 using SimpleWait = BasicWait<true>;
 
-/// By all threads of a warp of an operation that goes no further: keeps its kernel from ending,
+/// Keeps the kernel of an operation that goes no further from ending, by all threads of a warp,
 /// since one that has not been done must not look done.
 __device__ __forceinline__ void wait_for_end(const LaunchHeader& header) {
   constexpr uint32_t kNanosecondsPerLook = 20'000;

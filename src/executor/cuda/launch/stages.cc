@@ -40,7 +40,7 @@ void add_copy_stages(const Launch& launch, uint32_t rings, bool has_reduction, u
   uint64_t chunk = 0;  // bytes, of the largest
   for (const Work& work : launch.works)
     chunk = std::max<uint64_t>(chunk, work.partition.chunk * size_of(launch.type));
-  // As many tiles as it takes, of the same size.
+  // Tiles of equal size, as many as needed.
   uint64_t most = std::min<uint64_t>(room / kStageAlignment * kStageAlignment, kMostStageBytes);
   if (has_reduction) {
     const uint32_t parts = header.pull_bytes == 0 ? kPartBesideReduction : kPartForPulls;

@@ -54,7 +54,7 @@ class Direct {
         channel_(channel),
         connections_(header, task, threads, channel) {}
 
-  /// All threads of the task.
+  /// Called by all threads of the task.
   __device__ __forceinline__ void run() {
     const uint32_t rounds = works_.partition.rounds;
     for (uint32_t round = 0; round < rounds; ++round) {
@@ -74,9 +74,9 @@ class Direct {
     if constexpr (kCounters == Counters::OfProxies) connections_.give_all_credit(rounds, live_);
   }
 
-  /// All threads of the CTA: the works of its channel, in batches of as many rounds as there are
-  /// teams of threads, one each. Batches to come are sent before one is received, as many as leave
-  /// the peers slots to give back: their words travel meanwhile.
+  /// Runs, by all threads of the CTA, the works of its channel, in batches of as many rounds as
+  /// there are teams of threads, one each. Batches to come are sent before one is received, as many
+  /// as leave the peers slots to give back: their words travel meanwhile.
   __device__ __forceinline__ void run_list() {
     const uint32_t rounds = works_.rounds[channel_];
     const uint32_t teams = works_.teams;
@@ -288,7 +288,7 @@ class Direct {
         const uint32_t matters = both ? ~uint32_t{0} : 0;
 #pragma unroll
         for (uint32_t p = 0; p < kMostPeers; ++p) {
-          // As have_arrived(), without a branch for each word.
+          // The same test as have_arrived(), without a branch for each word.
           const uint32_t wrong = (ll::flag_in(words[k][p].first) ^ flags[p]) |
                                  ((ll::flag_in(words[k][p].second) ^ flags[p]) & matters);
           if (wrong == 0) missing &= ~bit_of(k, p);
@@ -318,7 +318,7 @@ class Direct {
     return operands.result(header_, scales_result(header_));
   }
 
-  // As data_.load_sent().
+  // Stores in the same way as data_.load_sent() loads.
   __device__ __forceinline__ void store_received(const Words (&words)[kMostPeers],
                                                  const Chunk& chunk, uint32_t g) const {
     std::byte* output = data_.output_at(chunk, g);

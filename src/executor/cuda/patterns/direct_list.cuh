@@ -40,7 +40,7 @@ class DirectList {
         view_(list, Operation::element_bytes(header)),
         connections_(header, list.task, threads_, ptx::replica()) {}
 
-  /// All threads of the CTA.
+  /// Runs the list, by all threads of the CTA.
   __device__ __forceinline__ void run() {
     start();
     if (live_) exchange_addresses();
@@ -206,7 +206,7 @@ class DirectList {
     }
   }
 
-  // All threads, which have met. As taker first: other ranks wait for it.
+  // Called by all threads, which have met. It leaves as a taker first: other ranks wait for it.
   __device__ __forceinline__ void leave() const {
     if (threads_.rank / kWarp != threads_.size / kWarp - 1) return;
     if (has_peer() && has_taken_) {

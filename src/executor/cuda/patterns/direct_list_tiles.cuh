@@ -49,7 +49,7 @@ class ListTiles {
   using Element = typename Operation::Element;
   static constexpr uint32_t kOperands = 2;  // whose vec16s are on the way together
   static constexpr uint32_t kVec16s = vec16s_in_flight<Operation>();
-  // As many as spill no registers. All but sums have fewer to spare.
+  // The most that spill no registers. All operations except sums have fewer to spare.
   static constexpr bool kSums = is_sum<Operation>();
   static constexpr int kRows = kSums || !Operation::kReduces ? kVec16s : 1;
   static constexpr uint32_t kVec16sOfTwo = 4;

@@ -125,7 +125,8 @@ class PhaseKernel : private PhaseConnections {
 
   // ---- send
 
-  /// All threads of the CTA. The first loads are on their way while the ports are taken up.
+  /// Sends a round, by all threads of the CTA. The first loads are on their way while the ports
+  /// are taken up.
   __device__ __forceinline__ void send(uint32_t number) {
     begin_phase();
     const Round round = round_of(number);
@@ -323,7 +324,7 @@ class PhaseKernel : private PhaseConnections {
     }
   }
 
-  /// As try_reduce(), for the peers of kPeersInFlight turns.
+  /// Works like try_reduce(), for the peers of kPeersInFlight turns.
   __device__ __forceinline__ bool try_store(uint32_t number, uint32_t turn,
                                             const Share (&shares)[kPeersInFlight], uint32_t group,
                                             bool needs_care) const {

@@ -273,7 +273,8 @@ class CopyWorker : private CopyEnds<Operation, kCrew> {
     return cta_.work->partition.channel_stride * Operation::element_bytes(cta_.header) / kVec16;
   }
 
-  /// As far as can be said before there are advertisements; the same in all CTAs.
+  /// Whether tiles may be dynamic, as far as it is known before there are advertisements; equal in
+  /// all CTAs.
   __device__ __forceinline__ bool may_be_dynamic() const {
     return task_.has(kDynamicTiles) && (!this->receives() || this->is_got()) &&
            ChannelTiles::are_worth_it(cta_.work->partition.channels, this->block_bytes() / kVec16,

@@ -60,7 +60,7 @@ class PulledTiles {
     }
   }
 
-  /// All threads of the worker. False, in some of them: aborted.
+  /// Called by all threads of the worker. False, in some of them: aborted.
   __device__ __forceinline__ bool run() const {
     for (uint32_t k = worker_.rank; k < blocks_.operands(); k += worker_.size) {
       const uint32_t r = k - (blocks_.source() < k);

@@ -33,7 +33,8 @@ namespace niccolite::executor::cuda {
 template <typename Operation>
 class ReduceWorker {
  public:
-  /// All threads of a worker that has kReducesStaged. `pointers`: the worker's, shared.
+  /// Called by all threads of a worker that has kReducesStaged. `pointers`: the worker's shared
+  /// memory.
   __device__ __forceinline__ ReduceWorker(const Cta& cta, const WorkerThreads& worker,
                                           const CompactInstruction& instruction,
                                           std::byte** pointers)
@@ -43,7 +44,8 @@ class ReduceWorker {
         ports_(cta, instruction),
         pointers_(pointers) {}
 
-  /// As far as can be said before there are advertisements; the same in all CTAs.
+  /// Whether the staged reduction is possible, as far as it is known before there are
+  /// advertisements; equal in all CTAs.
   __device__ __forceinline__ bool is_possible() const {
     const uint64_t block = block_bytes();
     return cta_.header.reduce_stages.stage_bytes != 0 && block / kVec16 < kMostVec16s &&
@@ -215,7 +217,7 @@ class ReduceWorker {
     const uint32_t head = (kVec16 - bytes_into_line(first) % kVec16) % kVec16;
     return head < block_bytes() ? head : static_cast<uint32_t>(block_bytes());
   }
-  /// All threads of the worker: the blocks begin behind it now.
+  /// Called by all threads of the worker: the blocks begin behind it now.
   __device__ __forceinline__ void pass_head(SimplePlan& plan, uint32_t head) const {
     if (worker_.rank == 0 && plan.target != nullptr) plan.target += head;
     for (uint32_t k = worker_.rank; k < operands() + instruction_.send_count; k += worker_.size) {
@@ -255,7 +257,7 @@ class ReduceWorker {
   std::byte** const pointers_;
 };
 
-/// All threads of a worker that has kReducesStaged. False: it is to be run round by round.
+/// Runs, by all threads, a worker that has kReducesStaged. False: it is to be run round by round.
 template <typename Operation>
 __device__ __forceinline__ bool run_reduce_worker(const Cta& cta,
                                                   const CompactInstruction& instruction,

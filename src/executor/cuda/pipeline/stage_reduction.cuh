@@ -70,7 +70,7 @@ class StageReduction {
   }
   __device__ __forceinline__ const Ring& ring() const { return ring_; }
 
-  /// By all threads, while there is room: starts the loads of the part of `vec16s` vec16s, which
+  /// Starts, by all threads, while there is room, the loads of the part of `vec16s` vec16s, which
   /// may be none, that begins `at` vec16s from the start of the block. `address_of(k)`: where it
   /// lies in the block of operand k.
   template <typename Function>
@@ -81,7 +81,7 @@ class StageReduction {
     });
   }
 
-  /// By all threads, while a stage is pending: reduces it, and stores the result. `loaded` is
+  /// Reduces, by all threads, a pending stage, and stores the result. `loaded` is
   /// called as soon as it is full.
   template <typename Function>
   __device__ __forceinline__ void drain(Function&& loaded) {
@@ -143,7 +143,8 @@ class StageReduction {
     }
   }
 
-  /// As many times kRows rows of pieces from piece p on as there are. Returns the next piece.
+  /// Reduces kRows rows of pieces from piece p on, as often as there are so many. Returns the next
+  /// piece.
   template <typename Piece, int kRows, bool kIsLoose>
   __device__ __forceinline__ uint32_t reduce_while(const Tile& tile, uint32_t p) const {
     const uint32_t pieces = tile.bytes / sizeof(Piece);

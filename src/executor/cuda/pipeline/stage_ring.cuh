@@ -67,7 +67,7 @@ class StageRing : public Crew<kByWarp> {
         memory_(ptx::shared_memory() + area.stages_at +
                 ring * stages() * operands * area.stage_bytes) {}
 
-  /// Before anything else, by the crew, or by one thread before a barrier with it.
+  /// Called before anything else, by the crew, or by one thread before a barrier with it.
   __device__ __forceinline__ void start() {
     if (leads()) {
       // Where threads fill, each of them arrives for its loads, and the leader for its note.
@@ -158,8 +158,8 @@ class StageRing : public Crew<kByWarp> {
     return {memory_of(first_), at, bytes & ~kLastTile, (bytes & kLastTile) != 0};
   }
 
-  /// After the stores of the first stage. True: all stores of a last tile are complete that was not
-  /// reported before; by a thread, one that was released kLag tiles ago.
+  /// Called after the stores of the first stage. True: all stores of a last tile are complete that
+  /// was not reported before; by a thread, one that was released kLag tiles ago.
   __device__ __forceinline__ bool release(bool is_last) {
     if constexpr (kByWarp) {
       ptx::barrier_warp();
@@ -196,7 +196,7 @@ class StageRing : public Crew<kByWarp> {
 
   // ---- by the warps that shift (stage_shift.cuh), a stage each
 
-  /// By all threads of a warp: waits until stage s is full, in its turn of this parity.
+  /// Waits, by all threads of a warp, until stage s is full, in its turn of this parity.
   __device__ __forceinline__ void await_loaded(uint32_t s, uint32_t turn) const {
     await_stage_together(&stage(s).barrier, turn);
   }

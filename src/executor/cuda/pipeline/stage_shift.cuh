@@ -19,7 +19,7 @@
 
 namespace niccolite::executor::cuda {
 
-/// By all threads of a warp: moves the `bytes` bytes (a multiple of kVec16) that lie `shift` (less
+/// Moves, by all threads of a warp, the `bytes` bytes (a multiple of kVec16) that lie `shift` (less
 /// than kVec16) bytes behind `memory` to there. Up to 2 vec16s behind them are loaded, too.
 __device__ __forceinline__ void shift_bytes(std::byte* memory, uint32_t bytes, uint32_t shift) {
   constexpr int kRows = 8;  // of a vec8 a thread: loaded at once
@@ -53,8 +53,9 @@ __device__ __forceinline__ uint32_t shifting_warps(uint32_t warps) {
   return most;
 }
 
-/// By all threads of a worker but its first warp, whose thread drives `Ring`, a StageRing that is
-/// shifted: shifts all stages by `shift` bytes, until the thread says that there are no more.
+/// Called by all threads of a worker except its first warp, whose thread drives `Ring`, a StageRing
+/// that is shifted: shifts all stages by `shift` bytes, until the thread says that there are no
+/// more.
 template <typename Ring>
 __device__ __forceinline__ void shift_stages(const Ring& ring, uint32_t shift,
                                              const WorkerThreads& worker) {

@@ -123,7 +123,7 @@ __device__ __forceinline__ uint64_t fetch_add_relaxed(uint64_t* address, uint64_
                : "memory");
   return before;
 }
-/// As instructions want addresses of shared memory.
+/// Returns an address of shared memory in the form that instructions take.
 __device__ __forceinline__ uint32_t shared_address(const void* address) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(address));
 }
