@@ -4,6 +4,7 @@
 #   include/vcuda/          CUDA headers for machines without the toolkit: pkg-config vcuda, Niccolite::vcuda
 #   lib/libnccl.so.2        and its links
 #   lib/vcuda/              libcudart.so.13, libcuda.so.1 and libnvidia-ml.so.1 of the virtual GPUs; a folder of its own, so that they never shadow CUDA's
+#   lib/vverbs/             libibverbs.so.1 of the virtual NICs, where rdma-core's headers were at build time; not in wheels
 #   lib/cmake/Niccolite     find_package(Niccolite): Niccolite::nccl, Niccolite::vcuda
 #   lib/pkgconfig           nccl.pc, vcuda.pc
 #   bin/niccolite
@@ -21,6 +22,9 @@ install(DIRECTORY vcuda/include/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/vcuda F
 install(TARGETS niccolite EXPORT NiccoliteTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(TARGETS vcuda EXPORT NiccoliteTargets LIBRARY DESTINATION ${vcuda_libdir})
 install(TARGETS vcuda_driver vcuda_nvml LIBRARY DESTINATION ${vcuda_libdir})
+if(TARGET vverbs AND NOT SKBUILD)
+  install(TARGETS vverbs LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/vverbs)
+endif()
 set_target_properties(niccolite_cli PROPERTIES
   INSTALL_RPATH "$ORIGIN/${bin_to_lib};$ORIGIN/${bin_to_lib}/vcuda")
 install(TARGETS niccolite_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
