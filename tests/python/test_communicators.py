@@ -81,7 +81,7 @@ def test_ranks_join_with_an_id():
 def test_properties(comm):
     assert (comm.nranks, comm.rank, comm.cuda_dev, comm.n_lsa_teams) == (1, 0, 0, 1)
     assert comm.device == 0 and int(comm.device) == 0
-    assert comm.host_rma_support is True and comm.device_api_support is False
+    assert comm.host_rma_support is True and comm.device_api_support is True
     assert comm.gin_type is nccl.NcclGinType.NONE
     assert comm.get_mem_stat(nccl.NcclCommMemStat.GPU_MEM_TOTAL) >= 0
     assert isinstance(comm.get_last_error(), str)
@@ -258,12 +258,20 @@ def test_requirements_of_device_communicators_reach_the_library(comm):
         comm.create_dev_comm(nccl.NCCLDevCommRequirements(resources=[nccl.LsaBarrierRequirement(lsa, -1)]))
 
 
-def test_device_communicators_are_refused(comm):
-    for wanted in [None, nccl.NCCLDevCommRequirements(barrier_count=1), nccl.NCCLDevCommRequirements(
-            cft_caps=nccl.NcclCftCap.CFT, resources=[nccl.LLA2ARequirement(1, 1, 1)])]:
-        with pytest.raises(NCCLError, match="does not serve kernels that communicate by themselves") as caught:
+def test_device_communicators_are_made(comm):
+    for wanted in [None, nccl.NCCLDevCommRequirements(lsa_barrier_count=2, resources=[nccl.LLA2ARequirement(1, 1, 1)])]:
+        with comm.create_dev_comm(wanted) as made:
+            assert made.ptr != 0 and len(made.resource_handles) == (0 if wanted is None else 1)
+        with pytest.raises(RuntimeError):
+            made.ptr  # noqa: B018
+
+
+def test_device_communicators_refuse_what_there_is_not(comm):
+    for wanted, there_is in [(nccl.NCCLDevCommRequirements(barrier_count=1), "barrierCount = 1: kernels have no networking here"),
+                             (nccl.NCCLDevCommRequirements(cft_caps=nccl.NcclCftCap.CFT), "there is no Compute Fabric Transport")]:
+        with pytest.raises(NCCLError, match=there_is) as caught:
             comm.create_dev_comm(wanted)
-        assert caught.value.status == Result.InvalidUsage
+        assert caught.value.status == Result.InvalidArgument
 
 
 def test_device_communicators_hand_out_what_was_required(comm):
