@@ -260,8 +260,9 @@ def test_requirements_of_device_communicators_reach_the_library(comm):
 
 def test_device_communicators_are_made(comm):
     for wanted in [None, nccl.NCCLDevCommRequirements(lsa_barrier_count=2, resources=[nccl.LLA2ARequirement(1, 1, 1)])]:
-        with comm.create_dev_comm(wanted) as made:
-            assert made.ptr != 0 and len(made.resource_handles) == (0 if wanted is None else 1)
+        made = comm.create_dev_comm(wanted)
+        assert made.ptr != 0 and len(made.resource_handles) == (0 if wanted is None else 1)
+        made.close()
         with pytest.raises(RuntimeError):
             made.ptr  # noqa: B018
 
