@@ -7,6 +7,7 @@
 
 #include "gpu/cuda/driver.h"
 #include "gpu/cuda/open.h"
+#include "gpu/machine.h"
 
 namespace niccolite::gpu::cuda {
 namespace {
