@@ -101,7 +101,8 @@ Listeners listeners_at(const Address& address) {
     std::ifstream name_file(process / "comm");
     std::string name;
     std::getline(name_file, name);
-    listeners.processes.push_back({.number = number, .name = name, .started = start_of(number)});
+    listeners.processes.push_back(
+        {.number = number, .name = name, .started = start_of(static_cast<uint64_t>(number))});
   }
   std::ranges::sort(listeners.processes, {},
                     [](const auto& process) { return std::pair(process.started, process.number); });
