@@ -119,7 +119,7 @@ Schedule with_root(Schedule schedule, int root) {
         for (schedule::Instruction& instruction : worker.instructions)
           for (auto* const reference : {&instruction.source, &instruction.target})
             if (*reference && is_of_ranks(**reference)) move((*reference)->block);
-  std::ranges::rotate(schedule.ranks, schedule.ranks.end() - shift);
+  std::rotate(schedule.ranks.begin(), schedule.ranks.end() - shift, schedule.ranks.end());
   schedule.root = root;
   schedule.partial_sums |= schedule::reduces(schedule.collective);
   return schedule;

@@ -24,8 +24,7 @@ WorkerShape shape_of(const schedule::Worker& worker) {
   if (worker.instructions.size() != 1) {
     for (std::vector<int>* connections : {&shape.receives, &shape.sends}) {
       std::ranges::sort(*connections);
-      const auto repeated = std::ranges::unique(*connections);
-      connections->erase(repeated.begin(), repeated.end());
+      connections->erase(std::unique(connections->begin(), connections->end()), connections->end());
     }
     return shape;
   }
