@@ -268,8 +268,8 @@ Result<std::shared_ptr<DescriptorServer>> DescriptorServer::instance() {
 DescriptorServer::~DescriptorServer() {
   if (process_ != getpid()) return;  // it goes on in the parent
   const uint64_t one = 1;
-  (void)!write(stop_.get(), &one,
-               sizeof one);  // an eventfd just created takes one write without fail
+  (void)!::write(stop_.get(), &one,
+                 sizeof one);  // an eventfd just created takes one write without fail
   thread_.join();
   if (address_[0] != '@') unlink(address_.c_str());
 }

@@ -18,6 +18,7 @@
 
 using namespace niccolite;
 using namespace niccolite::bootstrap;
+using namespace niccolite::wire;
 
 namespace {
 
