@@ -3,13 +3,10 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <filesystem>
-#include <fstream>
 #include <mutex>
-#include <system_error>
 #include <utility>
 
+#include "base/files.h"
 #include "base/log.h"
 #include "base/parameters.h"
 #include "schedule/check.h"
@@ -22,7 +19,7 @@ using schedule::Buffer;
 using schedule::Collective;
 using schedule::Schedule;
 
-constexpr std::streamoff kMostBytes = 256 << 20;  // of a file
+constexpr size_t kMostBytes = 256 << 20;  // of a file
 constexpr size_t kMostName = 48;
 constexpr size_t kMostBlocks = size_t{1} << 21;  // of all ranks
 // The most for all collectives together, so that a number of one byte tells all algorithms apart
@@ -30,19 +27,6 @@ constexpr size_t kMostBlocks = size_t{1} << 21;  // of all ranks
 constexpr size_t kMostLoaded = 128;
 // The most for one collective, beside the built-in ones (kMostFormsOfCollective).
 constexpr size_t kMostLoadedOfCollective = 16;
-
-Result<std::string> read_text(const std::string& path) {
-  std::ifstream file(path, std::ios::binary | std::ios::ate);
-  if (!file) return Status::from_errno(errno, "cannot read " + path);
-  const std::streamoff bytes = file.tellg();
-  if (bytes < 0 || bytes > kMostBytes)
-    return Status::invalid_usage("{} is no file of at most {} MiB", path, kMostBytes >> 20);
-  std::string text(static_cast<size_t>(bytes), '\0');
-  file.seekg(0);
-  file.read(text.data(), bytes);
-  if (!file) return Status::from_errno(errno, "cannot read " + path);
-  return text;
-}
 
 /// NCCL_ALGO ignores case, and cuts lists at ',', ':' and ';'.
 bool is_name(std::string_view name) {
@@ -188,19 +172,13 @@ Status LoadedSet::add(const std::string& origin, std::string_view text,
 
 void LoadedSet::add_folder(const std::string& path,
                            bool (*is_taken)(Collective, std::string_view)) {
-  std::error_code error;
-  std::vector<std::string> files;
-  // Incremented by increment(), because operator++ throws.
-  auto entry = std::filesystem::directory_iterator(path, error);
-  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error))
-    if (entry->path().extension() == ".json") files.push_back(entry->path().string());
-  if (error) {
-    failures_.push_back(fmt::format("cannot read the folder {}: {}", path, error.message()));
+  const Result<std::vector<std::string>> files = json_files_in(path);
+  if (!files.is_ok()) {
+    failures_.emplace_back(files.status().message());
     return;
   }
-  std::ranges::sort(files);
-  for (const std::string& file : files) {
-    const Result<std::string> text = read_text(file);
+  for (const std::string& file : files.value()) {
+    const Result<std::string> text = read_text_file(file, kMostBytes);
     const Status status = text.is_ok() ? add(file, text.value(), is_taken) : text.status().copy();
     if (!status.is_ok()) failures_.emplace_back(status.message());
   }

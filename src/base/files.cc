@@ -5,8 +5,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
 
 namespace niccolite {
 namespace {
@@ -33,6 +37,31 @@ Status write_all(const Fd& file, std::string_view text, const std::string& path)
 bool is_special_file(const std::string& path) {
   struct stat state {};
   return stat(path.c_str(), &state) == 0 && !S_ISREG(state.st_mode) && !S_ISDIR(state.st_mode);
+}
+
+Result<std::string> read_text_file(const std::string& path, size_t most_bytes) {
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  if (!file) return Status::from_errno(errno, "cannot read " + path);
+  const std::streamoff bytes = file.tellg();
+  if (bytes < 0 || static_cast<size_t>(bytes) > most_bytes)
+    return Status::invalid_usage("{} is no file of at most {} bytes", path, most_bytes);
+  std::string text(static_cast<size_t>(bytes), '\0');
+  file.seekg(0);
+  file.read(text.data(), bytes);
+  if (!file) return Status::from_errno(errno, "cannot read " + path);
+  return text;
+}
+
+Result<std::vector<std::string>> json_files_in(const std::string& folder) {
+  std::vector<std::string> files;
+  std::error_code error;
+  // Incremented by increment(), because operator++ throws.
+  auto entry = std::filesystem::directory_iterator(folder, error);
+  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error))
+    if (entry->path().extension() == ".json") files.push_back(entry->path().string());
+  if (error) return Status::from_errno(error.value(), "cannot read the folder " + folder);
+  std::ranges::sort(files);
+  return files;
 }
 
 // Refuses a pipe without a reader, and does not wait for a reader that has stopped.

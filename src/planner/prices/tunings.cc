@@ -2,15 +2,14 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <memory>
 #include <mutex>
 #include <system_error>
 #include <utility>
 
+#include "base/files.h"
 #include "base/log.h"
 #include "base/parameters.h"
 #include "planner/hash.h"
@@ -18,7 +17,7 @@
 namespace niccolite::planner {
 namespace {
 
-constexpr std::streamoff kMostBytes = 1 << 20;  // a hundred times the size for all algorithms
+constexpr size_t kMostBytes = 1 << 20;  // a hundred times the size for all algorithms
 
 /// Finds a tuning for which is_of_class() is true and whose GPU's name is a prefix of `gpu`: the
 /// one with the longest prefix; the end: there is none.
@@ -33,30 +32,11 @@ auto find_best(const Range& tunings, std::string_view gpu, Predicate is_of_class
   return best;
 }
 
-Result<std::string> read_text(const std::string& path) {
-  std::ifstream file(path, std::ios::binary | std::ios::ate);
-  if (!file) return Status::from_errno(errno, "cannot read " + path);
-  const std::streamoff bytes = file.tellg();
-  if (bytes < 0 || bytes > kMostBytes)
-    return Status::invalid_usage("{} is no file of at most {} bytes", path, kMostBytes);
-  std::string text(static_cast<size_t>(bytes), '\0');
-  file.seekg(0);
-  file.read(text.data(), bytes);
-  if (!file) return Status::from_errno(errno, "cannot read " + path);
-  return text;
-}
-
 Result<std::vector<std::string>> files_at(const std::string& path) {
   std::error_code error;
   if (!std::filesystem::is_directory(path, error)) return std::vector{path};
-  std::vector<std::string> files;
-  // Incremented by increment(), because operator++ throws.
-  auto entry = std::filesystem::directory_iterator(path, error);
-  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error))
-    if (entry->path().extension() == ".json") files.push_back(entry->path().string());
-  if (error) return Status::from_errno(error.value(), "cannot read the folder " + path);
+  std::vector<std::string> files = TRY(json_files_in(path));
   if (files.empty()) return Status::invalid_usage("the folder {} has no file *.json", path);
-  std::ranges::sort(files);
   return files;
 }
 
@@ -151,7 +131,7 @@ Status Tunings::add(Tuning tuning) {
 Result<Tunings> Tunings::read(const std::string& path) {
   Tunings tunings;
   for (const std::string& file : TRY(files_at(path))) {
-    const std::string text = TRY(read_text(file));
+    const std::string text = TRY(read_text_file(file, kMostBytes));
     Result<Tuning> tuning = parse_tuning(text, file);
     if (!tuning.is_ok())
       return Status::invalid_usage("{}. Mend it, or write it anew with `niccolite tune`",
