@@ -69,7 +69,7 @@ struct NetworkState {
   bool may_have_reached(int peer, std::chrono::milliseconds time) const;
   /// Returns a thread that is_stuck, or null.
   const ProxyThread* stuck() const;
-  /// Has every thread come round since it was last asked?
+  /// Has every thread answered, but for a question of just now?
   bool comes_round() const;
 };
 

@@ -612,6 +612,14 @@ TEST_F(VerdictOnTheNetwork, SaysNothingOfALinkWhoseProxyHasNoCore) {
   EXPECT_EQ(common_verdict(world_), "");
 }
 
+// One look asks a proxy several times: its thread cannot have answered the question just before.
+TEST_F(VerdictOnTheNetwork, NamesALinkWhoseProxyWasJustAsked) {
+  network(2).peers = {unacknowledged(1, milliseconds(1100))};
+  for (const int rank : {1, 2}) network(rank).threads[0].unanswered = milliseconds(1);
+  wait_in_a_circle();
+  EXPECT_THAT(common_verdict(world_), HasSubstr("cannot reach rank 1: its link"));
+}
+
 TEST_F(VerdictOnTheNetwork, SaysNothingOfALinkToAProcessThatWasJustContinued) {
   network(2).peers = {unacknowledged(1, seconds(10))};
   world_.of(1).awake_since = world_.devices().now + milliseconds(1400);
