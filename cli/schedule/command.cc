@@ -21,6 +21,7 @@
 #include "cli/schedule/animate.h"
 #include "importers/msccl_xml.h"
 #include "lowering/check.h"
+#include "lowering/demand.h"
 #include "lowering/draw.h"
 #include "planner/form.h"
 #include "schedule/check.h"
@@ -56,6 +57,7 @@ Examples:
   niccolite schedule all_gather --algorithm pat --ranks 8 --animate pat.html     a page that plays it
   niccolite schedule all_reduce --algorithm hierarchical --machines 2x4 --check
   niccolite schedule all_reduce --algorithm two_shot_workers --lowered   how the bytes go where buffers are reached
+  niccolite schedule all_reduce --algorithm two_shot --lowered --team    where a switch multicasts and reduces (NVLS)
   niccolite schedule point_to_point --ranks 3 --messages 0:1,1:2,2:2
   niccolite schedule all_reduce -a ring -n 8 -o ring8.json     as a file, which --import and NICCOLITE_ALGORITHMS read
   niccolite schedule --import ring8.json                       what it is, its proof, and the FIFOs that it needs
@@ -293,6 +295,8 @@ void add_options(CLI::App& app, Options& options) {
   app.add_flag(
       "-L,--lowered", options.wants_lowered,
       "Print each worker's steps as they run, with direct gets and puts; --check proves these too");
+  app.add_flag("--team", options.has_team,
+               "With --lowered: the ranks of each machine have a multicast team (NVLS)");
   app.add_flag("-l,--list", options.wants_list, "List collectives and their algorithms");
 }
 
@@ -306,6 +310,9 @@ int run(const Options& options) {
     return fail(
         Status::invalid_argument("--json has no form of --lowered steps; print them as text"),
         kExitUsage);
+  if (options.has_team && !options.wants_lowered)
+    return fail(Status::invalid_argument("--team is about --lowered steps: add --lowered"),
+                kExitUsage);
   schedule::File file;
   std::string about;
   if (is_import) {
@@ -331,9 +338,18 @@ int run(const Options& options) {
   if (!options.machines.empty())
     machines = grammar::parse_machines(options.machines).take();  // build() has checked it
   if (options.wants_lowered) {
-    const Result<lowering::AccessPlan> plan = lowering::lower(schedule, {.machines = machines});
+    const Result<lowering::AccessPlan> plan =
+        lowering::lower(schedule, {.machines = machines, .has_team = options.has_team});
     if (!plan.is_ok()) return fail(plan.status(), kExitWrong);
     fmt::print("{}\n", draw_text(plan.value()));
+    if (options.has_team) {
+      Result<lowering::Demand> demand = lowering::demand_of(plan.value(), machines);
+      if (!demand.is_ok()) return fail(demand.status(), kExitWrong);
+      fmt::print(
+          "the busiest link carries each way, for each byte of the operation: {:.4g} by the team, "
+          "{:.4g} from rank to rank\n",
+          demand->load.team, demand->load.link);
+    }
   }
   if (!options.svg_path.empty()) {
     if (const Status status = write_svg(schedule, options.svg_path); !status.is_ok())

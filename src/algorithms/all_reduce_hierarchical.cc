@@ -31,13 +31,14 @@ namespace {
 
 constexpr const char* kName = "hierarchical";
 
-// Connections inside a machine; between machines sums and results have the first two tags.
+// Connections inside a machine. Between machines sums and results have tags of their own, so that
+// all connections of one of the others stay inside: a team (lowering/routes.h) may then carry them.
 constexpr int kOwn = 0;      // inputs of blocks that the receiver's machine owns
 constexpr int kOthers = 1;   // inputs of blocks that other machines own
 constexpr int kResults = 3;  // results of the own machine's blocks
 constexpr int kPassed = 4;   // results of other machines' blocks
-constexpr int kSumsOnRail = 0;
-constexpr int kResultsOnRail = 1;
+constexpr int kSumsOnRail = 5;
+constexpr int kResultsOnRail = 6;
 
 enum Phase : size_t { kPush, kSum, kResult, kPass, kGather };
 

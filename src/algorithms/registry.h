@@ -98,8 +98,8 @@ std::span<const Algorithm> all();
 std::span<const Algorithm> of(schedule::Collective collective);
 
 /// The most forms (planner/form.h) that the algorithms of a collective may have: sets of them
-/// travel as bits.
-inline constexpr size_t kMostFormsOfCollective = 32;
+/// travel as bits, beside planner::kNvlsBit.
+inline constexpr size_t kMostFormsOfCollective = 30;
 /// Suffixes that follow an algorithm's name in the names of its forms.
 inline constexpr std::string_view kPlain = "_plain", kByWorkers = "_workers", kByHalves = "_halves";
 

@@ -163,6 +163,7 @@ Result<comm::Configuration> resolve(const ncclConfig_t* config) {
   }
   result.limits = {.min_ctas = or_zero(copy.minCTAs),
                    .max_ctas = or_zero(copy.maxCTAs),
+                   .nvls_ctas = or_zero(copy.nvlsCTAs),
                    .policy = planner::policy_of(or_zero(copy.CTAPolicy), "config.CTAPolicy")};
   int64_t graph_mode = copy.graphUsageMode == NCCL_CONFIG_UNDEF_INT ? 2 : copy.graphUsageMode;
   if (const int64_t mixing = parameters::graph_mixing_support(); mixing != INT64_MIN) {

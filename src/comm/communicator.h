@@ -53,6 +53,9 @@ struct DeviceNeeds;
 namespace niccolite::profiling {
 class ConnectionEvents;
 }
+namespace niccolite::transport {
+class Team;
+}
 
 namespace niccolite::comm {
 
@@ -184,7 +187,11 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status join_and_connect(const Meeting& meeting);
   Status find_machine_graph(std::span<const RankInfo> ranks, const Deadline& deadline);
   /// Prepares connections, answers to peers and the watch, if there are several ranks.
-  Status serve_peers(const planner::Settings& settings);
+  Status serve_peers(const planner::Settings& settings, std::unique_ptr<transport::Team> team);
+  /// Makes the multicast team of the machine's ranks, and enters it in `settings`; null: there is
+  /// none.
+  Result<std::unique_ptr<transport::Team>> make_team(planner::Settings& settings,
+                                                     const Deadline& deadline);
   void share_buffers(bool of_captured);
   void make_operations(const planner::Settings& settings);
   /// Opens the tuner plug-in on rank 0, before a peer can ask about it. Once.
@@ -243,6 +250,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::unique_ptr<operations::MessageAgreement> message_agreement_;  // the same
   std::unique_ptr<operations::OperationQueue> operations_;           // of one rank, too
   std::unique_ptr<operations::OneSided> one_sided_;                  // the same
+  bool has_team_ = false;                                            // make_team() has made one
   bool is_suspended_ = false;                                        // guarded by usage_
   uint64_t children_ = 0;  // made so far; guarded by usage_
   Invitation invitation_;

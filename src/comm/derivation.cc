@@ -1,8 +1,9 @@
 // Derives communicators from communicators. In a split each rank tells its wish in one all-gather
 // of the parent, and knows from the answers which child it is in. It makes its end of the child
-// over the links that the parent has. A second all-gather tells it that all ranks have done so. In
-// a shrink the survivors tell each other, without the excluded ranks, that their ends are made. The
-// members of a growing communicator meet the newcomers as in an init.
+// over the links that the parent has. A second all-gather tells it that all ranks have done so;
+// where the parent has a multicast team, the child's ranks make theirs after one more. In a shrink
+// the survivors tell each other, without the excluded ranks, that their ends are made. The members
+// of a growing communicator meet the newcomers as in an init.
 #include <algorithm>
 #include <chrono>
 
@@ -11,6 +12,7 @@
 #include "base/parameters.h"
 #include "comm/communicator.h"
 #include "gpu/machine.h"
+#include "transport/team.h"
 
 namespace niccolite::comm {
 namespace {
@@ -169,15 +171,16 @@ Result<std::shared_ptr<Communicator>> Communicator::split(const SplitWish& wish)
 
   std::shared_ptr<Communicator> made;
   Status status;
+  Child child{.hash = hash_of_child(id_hash(), number, wish.color),
+              .ranks = {},
+              .rank = -1,
+              .settings = {},
+              .reaches_all = true,
+              .function = "ncclCommSplit",
+              .configuration = wish.configuration};
+  std::unique_ptr<bootstrap::Member> member;  // of the child
   if (wish.color != SplitWish::kNoColor) {
     const auto wish_of = [&](int rank) -> const Wish& { return wishes[static_cast<size_t>(rank)]; };
-    Child child{.hash = hash_of_child(id_hash(), number, wish.color),
-                .ranks = {},
-                .rank = -1,
-                .settings = {},
-                .reaches_all = true,
-                .function = "ncclCommSplit",
-                .configuration = wish.configuration};
     for (int peer = 0; peer < nranks(); ++peer)
       if (wish_of(peer).color == wish.color) child.ranks.push_back(peer);
     std::stable_sort(child.ranks.begin(), child.ranks.end(),
@@ -189,15 +192,18 @@ Result<std::shared_ptr<Communicator>> Communicator::split(const SplitWish& wish)
     status = guarded([&]() -> Status {
       TRY(child.adopt(of_members, machine_.kind(), nranks()));
       made = make(child, *this);
-      std::unique_ptr<bootstrap::Member> member;
       if (child.ranks.size() > 1)
         member = member_->derive({.id = child.hash,
                                   .ranks = child.ranks,
                                   .rank = child.rank,
                                   .abort = &made->lifetime_.waits()});
-      return made->start_as_child(child, *this, std::move(member));
+      return {};
     });
   }
+  // A child's ranks meet for their team once all of them have the child.
+  if (has_team_) status = peers_.agree(status);
+  if (made != nullptr && status.is_ok())
+    status = guarded([&] { return made->start_as_child(child, *this, std::move(member)); });
   // A child that one rank cannot make is nobody's.
   status = peers_.agree(status);
   if (made == nullptr || !status.is_ok()) {
@@ -276,17 +282,20 @@ Status Communicator::start_as_child(const Child& child, Communicator& parent,
   member_ = std::move(member);
   LOG(Info, Init, "{} {} parent {} commId 0x{:x} - Init START", child.function, describe(),
       static_cast<const void*>(&parent), id_hash());
-  TRY(control_.allocate(machine_));
   planner::Settings settings = child.settings;
   settings.nranks = nranks();
   membership_.derive(parent.membership_, child.ranks);
   settings.gpu = membership_.gpu();
   planner::set_reach(settings, child.reaches_all);
+  std::unique_ptr<transport::Team> team;
   if (member_ != nullptr) {
     ways_ = Ways::derive(parent.ways_, membership_, child.ranks, child.reaches_all);
     TRY(ways_.apply(settings, membership_));
-    TRY(serve_peers(settings));
+    // Whatever fails before it fails on all ranks: they wait for each other here.
+    if (parent.has_team_) team = TRY(make_team(settings, time_for_all_ranks()));
   }
+  TRY(control_.allocate(machine_));
+  if (member_ != nullptr) TRY(serve_peers(settings, std::move(team)));
   make_operations(settings);
   supervision_.show(member_.get());
   LOG(Info, Init, "{} {} parent {} commId 0x{:x} - Init COMPLETE", child.function, describe(),

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <filesystem>
+#include <map>
 
 #include "base/log.h"
 #include "base/parameters.h"
@@ -23,6 +24,7 @@
 #include "operations/one_sided.h"
 #include "operations/plan_agreement.h"
 #include "operations/tuning.h"
+#include "planner/prices/price.h"
 #include "profiling/connection_events.h"
 #include "profiling/profiling.h"
 #include "registry/buffer_exports.h"
@@ -32,6 +34,7 @@
 #include "transport/carrier.h"
 #include "transport/endpoint.h"
 #include "transport/net/network.h"
+#include "transport/team.h"
 
 namespace niccolite::comm {
 namespace {
@@ -175,6 +178,7 @@ Status Communicator::join_and_connect(const Meeting& meeting) {
     std::vector<int> devices;
     for (const RankInfo& of_rank : ranks) devices.push_back(of_rank.device);
     membership_.set_ranks(machines_of(ranks), std::move(devices), gpu_of(ranks));
+    if (most_ctas_of_sharers(ranks)) membership_.set_shares_gpus();
     settings.gpu = membership_.gpu();
     ways_ = TRY(Ways::find({.machine = machine_,
                             .membership = membership_,
@@ -184,7 +188,8 @@ Status Communicator::join_and_connect(const Meeting& meeting) {
     TRY(find_machine_graph(ranks, deadline));
     TRY(ways_.apply(settings, membership_));
     planner::set_reach(settings, ways_.reach().is_whole);
-    TRY(serve_peers(settings));
+    std::unique_ptr<transport::Team> team = TRY(make_team(settings, deadline));
+    TRY(serve_peers(settings, std::move(team)));
     // Nobody returns before everybody has checked: an error on one rank is an error on all.
     TRY(member_->barrier(deadline));
     member_->explain_waits({});
@@ -221,7 +226,51 @@ Status Communicator::find_machine_graph(std::span<const RankInfo> ranks, const D
   return {};
 }
 
-Status Communicator::serve_peers(const planner::Settings& settings) {
+// Real GPUs have none, and their driver is not called: kernels have no instructions for teams yet.
+Result<std::unique_ptr<transport::Team>> Communicator::make_team(planner::Settings& settings,
+                                                                 const Deadline& deadline) {
+  using transport::Team;
+  // The planner takes a team only where the user names one, or where it knows its price.
+  if (!settings.asks_for_team && !planner::prices_teams(settings)) return std::unique_ptr<Team>();
+  std::map<int, int> ranks_of;
+  for (const int machine : membership_.machines()) ++ranks_of[machine];
+  int least = nranks(), most = 0;
+  for (const auto& [machine, ranks] : ranks_of) {
+    least = std::min(least, ranks);
+    most = std::max(most, ranks);
+  }
+  // All ranks know so much without asking each other.
+  if (machine_.kind() != gpu::Kind::Virtual || least < 2 || most > Team::kMostRanks)
+    return std::unique_ptr<Team>();
+  std::string refusal;
+  if (parameters::nvls_enable() == 0)
+    refusal = "NCCL_NVLS_ENABLE=0";
+  else if (ways_.lacks_access())
+    refusal = "some GPUs of its machine have no peer access to each other";
+  else if (membership_.shares_gpus())
+    refusal = "some ranks share a GPU";
+  Team::Outcome outcome = TRY(Team::make({.machine = machine_,
+                                          .device = device(),
+                                          .member = *member_,
+                                          .machines = membership_.machines(),
+                                          .refusal = std::move(refusal),
+                                          .shape = planner::team_shape_for(settings, most),
+                                          .deadline = deadline}));
+  if (outcome.team != nullptr) {
+    has_team_ = true;
+    planner::set_team(settings, most);
+    LOG(Info, Nvls, "NVLS multicast support is available on dev {} ({} channels)", device(),
+        settings.team_shape.channels);
+  } else if (rank() == 0 && outcome.has_failed) {
+    LOG(Warn, Nvls, "no NVLS multicast, so operations go other ways: {}", outcome.obstacle);
+  } else if (rank() == 0) {
+    LOG(Info, Nvls, "NVLS multicast support is not available: {}", outcome.obstacle);
+  }
+  return std::move(outcome.team);
+}
+
+Status Communicator::serve_peers(const planner::Settings& settings,
+                                 std::unique_ptr<transport::Team> team) {
   peers_.begin(*member_, describe());
   member_->on_peer_lost([this](int peer, const Status& why) {
     supervision_.note_lost(peer);
@@ -240,7 +289,7 @@ Status Communicator::serve_peers(const planner::Settings& settings) {
         return peers_.ask(Question::Connect, queries, until);
       },
       [this](Status why) { network_failed(std::move(why)); }, std::move(carrier),
-      connection_events_);
+      connection_events_, std::move(team));
   one_sided_ = make_one_sided();
   share_buffers(settings.maps_captured);
   start_tuning(settings);

@@ -24,6 +24,7 @@ void Membership::set_graph(std::shared_ptr<const topology::Graph> graph) {
 
 void Membership::derive(const Membership& parent, std::span<const int> ranks) {
   gpu_ = parent.gpu_;
+  shares_gpus_ = parent.shares_gpus_;
   if (ranks.size() == 1) return;
   for (const int peer : ranks) {
     machines_.push_back(parent.machines_[static_cast<size_t>(peer)]);

@@ -50,6 +50,9 @@ class Membership {
   /// By rank: the number of its machine, and its device in its process. `gpu`:
   /// planner::Settings::gpu. More ranks than one.
   void set_ranks(std::vector<int> machines, std::vector<int> devices, std::string gpu);
+  void set_shares_gpus() { shares_gpus_ = true; }
+  /// Has some GPU several ranks? Of a communicator made from another, also if the other's had.
+  bool shares_gpus() const { return shares_gpus_; }
   /// `graph` has the same ranks as the communicator.
   void set_graph(std::shared_ptr<const topology::Graph> graph);
   /// For a communicator made from `parent`: `ranks` are its members, as ranks of the parent.
@@ -81,6 +84,7 @@ class Membership {
   std::vector<int> machines_;
   std::vector<int> devices_;
   std::string gpu_;
+  bool shares_gpus_ = false;
   Places places_;
 };
 

@@ -1,5 +1,6 @@
 #include "executor/launch.h"
 
+#include <map>
 #include <utility>
 
 namespace niccolite::executor {
@@ -19,9 +20,35 @@ bool fits_in_slots(const Launch& launch, const Port& port) {
 
 /// The link as it is in this launch.
 lowering::Link link_of(const Launch& launch, const Port& port, const PortAddress& address) {
-  if (address.fills_slots_first && fits_in_slots(launch, port))
-    return {.can_put = false, .can_get = false};
-  return {.can_put = address.can_put, .can_get = address.can_get};
+  const bool fills_slots = address.fills_slots_first && fits_in_slots(launch, port);
+  return {.can_put = address.can_put && !fills_slots,
+          .can_get = address.can_get && !fills_slots,
+          .has_team = address.team != nullptr};
+}
+
+/// A store to a team, or a load from one, is of all its ranks.
+Status check_teams(const Launch& launch) {
+  const Program& program = *launch.program;
+  // An instruction's ports of a team have one tag, and there is one for each other rank of the
+  // team.
+  const auto check = [&](uint32_t first, uint32_t count, Way way) -> Status {
+    std::map<int, int> ports;  // by tag
+    for (uint32_t i = first; i < first + count; ++i) {
+      const uint16_t port = program.indices[i];
+      if (launch.ports[port].way == way) ++ports[program.ports[port].tag];
+    }
+    if (ports.size() > 1) return Status::internal("an instruction goes by a team twice");
+    for (const auto& [tag, number] : ports)
+      if (number != launch.team_ranks - 1)
+        return Status::internal("{} ports of tag {} go by a team of {} ranks", number, tag,
+                                launch.team_ranks);
+    return {};
+  };
+  for (const CompactInstruction& each : program.instructions) {
+    TRY(check(each.send, each.send_count, Way::TeamStore));
+    TRY(check(each.receive, each.receive_count, Way::TeamLoad));
+  }
+  return {};
 }
 
 }  // namespace
@@ -59,10 +86,12 @@ Status check_plan(const Launch& launch, std::span<const lowering::WorkerPlan> wo
   for (size_t p = 0; p < launch.ports.size(); ++p) {
     const Way way = launch.ports[p].way;
     const Way planned = launch.program->ports[p].route.way;
-    if (way != Way::Slot && way != planned)
+    // Connections by a team have no other slots.
+    if ((way != Way::Slot || uses_team(planned)) && way != planned)
       return Status::internal("port {} goes by {}, its connection by {}", p, name_of(way),
                               name_of(planned));
   }
+  TRY(check_teams(launch));
   const Status status = lowering::check_workers(launch.program->worker_shapes, routes_in(launch),
                                                 workers, facilities);
   return status.is_ok() ? Status() : Status::internal("{}", status.message());

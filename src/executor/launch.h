@@ -99,7 +99,9 @@ struct Launch {
   std::shared_ptr<const Program>
       program;  // kept alive by the executor until the operation (or its graph) is gone
   Protocol protocol = Protocol::Simple;
-  FifoShape shape;                 // of all connections of the program
+  FifoShape shape;                 // of all connections of the program but those by a team
+  FifoShape team_shape{};          // of these
+  int team_ranks = 0;              // that are in the team; 0: no connection is by one
   std::vector<PortAddress> ports;  // by port number; set_ports() sets them
   std::vector<Work> works;         // by the program's numbers
   DataType type = DataType::Uint8;
@@ -158,6 +160,11 @@ struct StartOrder {
 /// (PortAddress::way), as both of its ends know. The launch has its program, protocol, shape and
 /// works; `ports` are as many as the program's.
 void set_ports(Launch& launch, std::vector<PortAddress> ports);
+
+/// The shape of the connection of a port.
+inline const FifoShape& shape_of(const Launch& launch, size_t port) {
+  return uses_team(launch.ports[port].way) ? launch.team_shape : launch.shape;
+}
 
 /// The ways of the ports, in the form that lowering reads.
 std::vector<lowering::Route> routes_in(const Launch& launch);

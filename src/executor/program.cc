@@ -252,7 +252,7 @@ class Compiler {
     if (port < 0) {
       port = TRY(fit<uint16_t>(program_.ports.size(), "the number of ports"));
       program_.ports.push_back({.peer = is_send ? c.receiver : c.sender,
-                                .tag = c.tag,
+                                .tag = routes_.tag_in_program(c.tag),
                                 .channel = c.channel,
                                 .is_send = is_send,
                                 .steps = 0,

@@ -145,6 +145,7 @@ Status check_all(const Schedule& schedule, const CheckOptions& options, uint32_t
     const char* what;
     Facilities facilities;
     bool pulls = false;
+    bool has_team = false;
   };
   const Kind kinds[] = {
       {"bulk copies", {.has_bulk_copies = true, .has_stages = true}},
@@ -153,18 +154,22 @@ Status check_all(const Schedule& schedule, const CheckOptions& options, uint32_t
       {"threads", {}},
       {"a virtual GPU",
        {.has_bulk_copies = true, .has_stages = true, .threads_pass_on_puts = true}},
+      {"a team", {.has_stages = true}, false, true},
   };
-  const Routes routes = routes_of(schedule, options.machines);
   for (const Kind& kind : kinds) {
+    const Routes routes = routes_of(schedule, options.machines, kind.has_team);
+    if (kind.has_team && !routes.use_team()) continue;
     const bool adds_nothing =
-        routes.are_all_slots() || (kind.pulls && !schedule::reduces(schedule.collective));
+        !kind.has_team &&
+        (routes.are_all_slots() || (kind.pulls && !schedule::reduces(schedule.collective)));
     if (adds_nothing && &kind != &kinds[0]) continue;
     for (const std::vector<bool>& refused : refusals(schedule, routes, seed)) {
       const AccessPlan plan = TRY(lower(schedule, {.facilities = kind.facilities,
                                                    .links = {},
                                                    .refused = refused,
                                                    .machines = options.machines,
-                                                   .pulls = kind.pulls}));
+                                                   .pulls = kind.pulls,
+                                                   .has_team = kind.has_team}));
       TRY(check(plan, options)
               .with_context("moved by {}, {} of {} buffers not reached", kind.what,
                             std::ranges::count(refused, true), refused.size()));

@@ -34,6 +34,7 @@ class Reader {
   Result<Demand> read() const {
     Demand demand;
     demand.load = load_of(schedule_, machines_);
+    if (plan_ != nullptr && plan_->routes.use_team()) set_load_of_teams(demand.load);
     for (int rank = 0; rank < schedule_.nranks; ++rank) {
       const Work work = work_of(rank, demand.load.blocks);
       const int instructions = std::max(demand.work.instructions, work.instructions);
@@ -49,6 +50,53 @@ class Reader {
  private:
   const LoweredWorker* worker_of(int rank, int channel, int worker) const {
     return plan_ == nullptr ? nullptr : &at(at(at(plan_->workers, rank), channel), worker);
+  }
+
+  /// Counts the bytes of switches: a store goes to it once, and comes from it to every rank of the
+  /// team, the storing one included; of a load, every rank of the team gives its part to the
+  /// switch, the loading one included, which gets one result.
+  void set_load_of_teams(schedule::Load& load) const {
+    struct Both {
+      double out = 0, in = 0;
+      double busier() const { return std::max(out, in); }
+    };
+    std::vector<Both> link(static_cast<size_t>(schedule_.nranks)), team = link;
+    const auto of_machine = [&](int rank, auto&& add) {
+      for (int other = 0; other < schedule_.nranks; ++other)
+        if (machine_of(machines_, other) == machine_of(machines_, rank)) add(at(team, other));
+    };
+    const auto look = [&](int rank, const Instruction& instruction, const Accesses& accesses) {
+      int stores = 0, loads = 0;  // of a team; an instruction has one of either at most
+      for (int i = 0; i < length(instruction.send_to); ++i) {
+        const int to = at(schedule_.connections, at(instruction.send_to, i)).receiver;
+        if (machine_of(machines_, to) != machine_of(machines_, rank)) continue;
+        if (uses_team(at(accesses.sends, i))) {
+          stores |= at(accesses.sends, i) == Way::TeamStore;
+        } else {
+          ++at(link, rank).out;
+          ++at(link, to).in;
+        }
+      }
+      for (const Way way : accesses.receives) loads |= way == Way::TeamLoad;
+      at(team, rank).out += stores;
+      at(team, rank).in += loads;
+      if (stores > 0) of_machine(rank, [](Both& of) { ++of.in; });
+      if (loads > 0) of_machine(rank, [](Both& of) { ++of.out; });
+    };
+    for (int rank = 0; rank < schedule_.nranks; ++rank)
+      for (int channel = 0; channel < length(at(schedule_.ranks, rank)); ++channel) {
+        const std::vector<schedule::Worker>& workers =
+            at(at(schedule_.ranks, rank), channel).workers;
+        for (int worker = 0; worker < length(workers); ++worker)
+          for (int i = 0; i < length(at(workers, worker).instructions); ++i)
+            look(rank, at(at(workers, worker).instructions, i),
+                 at(worker_of(rank, channel, worker)->accesses, i));
+      }
+    load.link = 0;
+    for (const Both& of_rank : link)
+      load.link = std::max(load.link, of_rank.busier() / load.blocks);
+    for (const Both& of_rank : team)
+      load.team = std::max(load.team, of_rank.busier() / load.blocks);
   }
 
   Work work_of(int rank, int blocks) const {
@@ -100,10 +148,16 @@ class Reader {
       const auto add = [&](int connections, const std::vector<Way>* ways, Way of_peer) {
         for (int c = 0; c < connections; ++c) {
           const Way way = ways == nullptr ? Way::Slot : at(*ways, c);
-          moved += way == of_peer ? 0 : 1;
-          uses_slots |= way == Way::Slot;
+          // A team store or load is one access, whatever the number of connections.
+          moved += way == of_peer || (uses_team(way) && c > 0) ? 0 : 1;
+          uses_slots |= lowering::uses_slots(way);
         }
       };
+      // The own part of a load is stored first.
+      if (accesses != nullptr &&
+          std::ranges::find(accesses->receives, Way::TeamLoad) != accesses->receives.end()) {
+        ++moved;
+      }
       add(length(instruction.receive_from), accesses ? &accesses->receives : nullptr,
           Way::DirectPut);
       add(length(instruction.send_to), accesses ? &accesses->sends : nullptr, Way::DirectGet);
@@ -143,10 +197,10 @@ class Reader {
       chain.weight += kBetween;
       return chain;
     }
-    ++(way == Way::Slot        ? chain.chain.slots
+    ++(uses_slots(way)         ? chain.chain.slots
        : way == Way::DirectPut ? chain.chain.puts
                                : chain.chain.gets);
-    chain.weight += way == Way::Slot ? kSlot : kDirect;
+    chain.weight += uses_slots(way) ? kSlot : kDirect;
     return chain;
   }
 

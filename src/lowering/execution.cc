@@ -216,7 +216,7 @@ bool Execution::can_do(Instance& instance, const Step& step) {
       return link.used < scenario_.depth;
     case Event::AwaitArrival:
       if (step.way == Way::DirectPut) return link.put != nullptr;
-      if (step.way == Way::Slot) return !link.slots.empty();
+      if (uses_slots(step.way)) return !link.slots.empty();
       return link.delivered.size() == tiles_of(instance, step.tiles).size();
     case Event::ServePulls:
       return !link.requests.empty() || link.released != nullptr;
@@ -263,7 +263,7 @@ Status Execution::do_step(Instance& instance, int number, const Step& step) {
       if (step.way == Way::DirectPut) {
         merge(instance, link.put);
         link.is_awaited = true;
-      } else if (step.way == Way::Slot) {
+      } else if (uses_slots(step.way)) {
         merge(instance, link.slots.front().clock);
         entry_of(instance.received, step.connection).push_back(std::move(link.slots.front()));
         link.slots.erase(link.slots.begin());
@@ -274,7 +274,10 @@ Status Execution::do_step(Instance& instance, int number, const Step& step) {
       break;
     case Event::AwaitCredit:
       ++link.used;
+      ++link.unused;
       break;
+    case Event::Stage:
+      return stage(instance, number, step);
     case Event::Announce:
       if (step.way == Way::DirectPut) {
         link.put = share(instance);
@@ -282,6 +285,8 @@ Status Execution::do_step(Instance& instance, int number, const Step& step) {
         Chunk chunk = std::exchange(entry_of(instance.staged, step.connection), {});
         if (chunk.value == nullptr)
           return Status::invalid_usage("announces a slot that it has stored nothing to");
+        if (--link.unused < 0)
+          return Status::invalid_usage("stores to a slot whose credit it has not awaited");
         chunk.clock = share(instance);
         link.slots.push_back(std::move(chunk));
       }

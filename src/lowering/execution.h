@@ -88,8 +88,9 @@ class Execution {
   struct Link {
     int sender = -1;  // flat numbers of its workers on that channel
     int receiver = -1;
-    Chunks slots;  // announced, and not taken
-    int used = 0;  // slots without credit
+    Chunks slots;    // announced, and not taken
+    int used = 0;    // slots without credit
+    int unused = 0;  // of them, whose credit was awaited, and to which nothing was announced yet
     bool is_advertised = false, is_taken = false, is_withdrawn = false;
     std::optional<Block> memory;
     SharedClock advertised;
@@ -119,6 +120,7 @@ class Execution {
     std::vector<std::pair<int, std::optional<Block>>> taken{};  // by connection
     std::vector<std::pair<int, Chunks>> received{};             // chunks in slots, not read
     std::vector<std::pair<int, Chunk>> staged{};                // stored to a slot, not announced
+    std::optional<schedule::SharedValue> own_part{};            // Event::Stage; until the move
 
     const std::vector<Step>& steps() const { return is_aborted ? lowered->abort : lowered->steps; }
     bool is_done() const { return next == steps().size(); }
@@ -160,6 +162,11 @@ class Execution {
                                        const Accesses& accesses, size_t receive, int tile);
   static Status check_not_told(const Link& link, const char* verb, const Block& place);
   Status serve_pulls(Instance& instance, int number, int connection);
+  Result<schedule::SharedValue> read_source(Instance& instance, int number,
+                                            const schedule::BlockReference& source, int tile);
+  Status stage(Instance& instance, int number, const Step& step);
+  Status check_teams(const Instance& instance, const schedule::Instruction& instruction,
+                     const Accesses& accesses) const;
   Status access(Instance& instance, int number, int rank, const schedule::BlockReference& block,
                 int tile, bool is_write);
   void wake(int instance);

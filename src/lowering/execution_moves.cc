@@ -42,11 +42,63 @@ Status Execution::move(Instance& instance, int number, const Step& step) {
   const Instruction& instruction = at(instance.worker->instructions, step.instruction);
   const Accesses& accesses = at(instance.lowered->accesses, step.instruction);
   instance.clock[static_cast<size_t>(number)] = ++instance.moves;
+  TRY(check_teams(instance, instruction, accesses));
   for (const int tile : tiles_of(instance, step.tiles))
     TRY(move_tile(instance, number, instruction, accesses, tile));
   for (int i = 0; i < length(instruction.receive_from); ++i)
-    if (at(accesses.receives, i) == Way::Slot || at(accesses.receives, i) == Way::Pull)
+    if (uses_slots(at(accesses.receives, i)) || at(accesses.receives, i) == Way::Pull)
       entry_of(instance.received, at(instruction.receive_from, i)).clear();
+  instance.own_part.reset();
+  return {};
+}
+
+/// A store to a team is of all its ranks at once, and a load is from all. (That all of a store's
+/// slots, or of a load's, are at one step follows: whoever names one of the connections names all.)
+Status Execution::check_teams(const Instance& instance, const Instruction& instruction,
+                              const Accesses& accesses) const {
+  const auto check = [&](const std::vector<int>& connections, const std::vector<Way>& ways,
+                         Way way) -> Status {
+    for (int i = 0; i < length(connections); ++i) {
+      if (at(ways, i) != way) continue;
+      const int tag = at(schedule_.connections, at(connections, i)).tag;
+      bool is_whole = reaches_team(schedule_, plan_.machines, instance.rank, connections, tag);
+      for (int other = 0; other < length(connections); ++other)
+        is_whole &=
+            at(schedule_.connections, at(connections, other)).tag != tag || at(ways, other) == way;
+      if (is_whole) continue;
+      return Status::invalid_usage("goes by a {} that is not of all ranks of its machine",
+                                   name_of(way));
+    }
+    return {};
+  };
+  TRY(check(instruction.send_to, accesses.sends, Way::TeamStore));
+  TRY(check(instruction.receive_from, accesses.receives, Way::TeamLoad));
+  if (!instruction.reduce &&
+      std::ranges::find(accesses.receives, Way::TeamLoad) != accesses.receives.end()) {
+    return Status::invalid_usage("does not reduce what a team load reduces");
+  }
+  return {};
+}
+
+Result<SharedValue> Execution::read_source(Instance& instance, int number,
+                                           const BlockReference& source, int tile) {
+  TRY(access(instance, number, instance.rank, source, tile, /*is_write=*/false));
+  const Location& from = location(instance.rank, source, tile);
+  if (from.value == nullptr)
+    return Status::invalid_usage("reads {}, which nothing was written to", describe(source));
+  if (source.buffer == Buffer::Input && from.writer)
+    return Status::invalid_usage("reads {} after {} wrote over it", describe(source),
+                                 schedule::describe(*from.writer));
+  return from.value;
+}
+
+/// The local operand of a team load goes to the own slot, where the load finds it.
+Status Execution::stage(Instance& instance, int number, const Step& step) {
+  instance.instruction = step.instruction;
+  const Instruction& instruction = at(instance.worker->instructions, step.instruction);
+  if (!instruction.source) return Status::invalid_usage("has no part of its own for a team load");
+  instance.clock[static_cast<size_t>(number)] = ++instance.moves;
+  instance.own_part = TRY(read_source(instance, number, *instruction.source, instance.tile));
   return {};
 }
 
@@ -56,7 +108,7 @@ Result<Operand> Execution::operand_of(Instance& instance, int number,
   const int connection = instruction.receive_from[receive];
   const int sender = at(schedule_.connections, connection).sender;
   const Way way = accesses.receives[receive];
-  if (way == Way::Slot || way == Way::Pull) {
+  if (uses_slots(way) || way == Way::Pull) {
     for (const Chunk& chunk : entry_of(instance.received, connection))
       if (chunk.tile == tile)
         return Operand{chunk.value, fmt::format("the chunk from rank {}", sender)};
@@ -114,17 +166,22 @@ Status Execution::move_tile(Instance& instance, int number, const Instruction& i
     // A copy onto itself is no access; nor is a block read here that only peers get.
     const bool is_read = !is_kept && (instruction.target || instruction.reduce ||
                                       std::ranges::any_of(accesses.sends, [](Way way) {
-                                        return way == Way::Slot || way == Way::DirectPut;
+                                        return uses_slots(way) || way == Way::DirectPut;
                                       }));
-    if (is_read) TRY(access(instance, number, instance.rank, source, tile, /*is_write=*/false));
-    const Location& from = location(instance.rank, source, tile);
-    if (from.value == nullptr)
-      return Status::invalid_usage("reads {}, which nothing was written to", describe(source));
-    if (is_read && source.buffer == Buffer::Input && from.writer)
-      return Status::invalid_usage("reads {} after {} wrote over it", describe(source),
-                                   schedule::describe(*from.writer));
+    SharedValue value;
+    if (std::ranges::find(accesses.receives, Way::TeamLoad) != accesses.receives.end()) {
+      if (!instance.own_part)
+        return Status::invalid_usage("loads from a team before it has stored its own part there");
+      value = *instance.own_part;
+    } else if (is_read) {
+      value = TRY(read_source(instance, number, source, tile));
+    } else {
+      value = location(instance.rank, source, tile).value;
+      if (value == nullptr)
+        return Status::invalid_usage("reads {}, which nothing was written to", describe(source));
+    }
     operands.insert(operands.begin() + instruction.source_position,
-                    Operand{from.value, describe(source)});
+                    Operand{value, describe(source)});
   }
   const std::optional<int> block = schedule::cuts_one_buffer(schedule_.collective)
                                        ? std::optional(schedule::chunk_block(instruction))
@@ -150,7 +207,7 @@ Status Execution::move_tile(Instance& instance, int number, const Instruction& i
   }
   for (size_t i = 0; i < instruction.send_to.size(); ++i) {
     const int connection = instruction.send_to[i];
-    if (accesses.sends[i] == Way::Slot) {
+    if (uses_slots(accesses.sends[i])) {
       entry_of(instance.staged, connection) = {value, tile, nullptr};
     } else if (accesses.sends[i] == Way::DirectPut) {
       const std::optional<Block>& taken = entry_of(instance.taken, connection);

@@ -31,8 +31,9 @@ class Lowering {
 
   AccessPlan run() {
     AccessPlan plan{.schedule = schedule_,
-                    .routes = routes_of(schedule_, capabilities_.machines),
+                    .routes = routes_of(schedule_, capabilities_.machines, capabilities_.has_team),
                     .facilities = capabilities_.facilities,
+                    .machines = capabilities_.machines,
                     .connections = {},
                     .workers = {}};
     set_ways(plan);
@@ -46,7 +47,9 @@ class Lowering {
   Link link_of(int connection) const {
     if (leaves_machine(at(schedule_.connections, connection), capabilities_.machines))
       return {.can_put = false, .can_get = false};
-    return capabilities_.links.empty() ? Link{} : at(capabilities_.links, connection);
+    Link link = capabilities_.links.empty() ? Link{} : at(capabilities_.links, connection);
+    link.has_team = capabilities_.has_team;
+    return link;
   }
   bool is_refused(int connection) const {
     return !capabilities_.refused.empty() && capabilities_.refused[static_cast<size_t>(connection)];
@@ -58,7 +61,8 @@ class Lowering {
       const Route route = plan.routes.of(at(schedule_.connections, i).tag);
       const Way way = way_over(route, link_of(i), capabilities_.facilities.publishes_chunks);
       LoweredConnection& connection = plan.connections.emplace_back();
-      if (way == Way::Slot) continue;
+      connection.way = way;
+      if (uses_slots(way)) continue;
       connection = {.way = way,
                     .is_final = route.is_final,
                     .has_advertisement = true,
@@ -86,7 +90,7 @@ class Lowering {
       return at(plan.connections, connection);
     };
     for (int i = 0; i < length(plan.connections); ++i)
-      if (is_refused(i)) of(i).way = Way::Slot;
+      if (is_refused(i) && of(i).has_advertisement) of(i).way = Way::Slot;
     for_each_worker(plan, [&](const Worker& worker, LoweredWorker& lowered) {
       for (const Instruction& instruction : worker.instructions) {
         for (const int connection : instruction.receive_from) {
@@ -101,7 +105,7 @@ class Lowering {
     for_each_worker(plan, [&](const Worker& worker, LoweredWorker& lowered) {
       if (lowered.plan.tiles == Tiles::Fixed) return;
       const Instruction& only = worker.instructions.front();
-      const auto is_slot = [&](int connection) { return of(connection).way == Way::Slot; };
+      const auto is_slot = [&](int connection) { return uses_slots(of(connection).way); };
       if (std::ranges::any_of(only.receive_from, is_slot) ||
           std::ranges::any_of(only.send_to, is_slot)) {
         lowered.plan.tiles = Tiles::Fixed;
@@ -135,7 +139,7 @@ class Writer {
     std::vector<int> taken;
     for (int i = 0; i < length(worker.instructions); ++i) {
       const Instruction& instruction = at(worker.instructions, i);
-      begin(instruction, lowered, taken);
+      begin(i, instruction, lowered, taken);
       lowered.steps.push_back(
           {.event = Event::Move, .instruction = i, .tiles = lowered.plan.tiles});
       end(instruction, lowered);
@@ -153,7 +157,7 @@ class Writer {
   void advertise(const Instruction& only, LoweredWorker& lowered) const {
     const auto add_one = [&](int connection, const std::optional<BlockReference>& memory) {
       lowered.steps.push_back({.event = Event::Advertise, .connection = connection});
-      if (at(connections_, connection).way != Way::Slot) lowered.steps.back().memory = memory;
+      if (!uses_slots(at(connections_, connection).way)) lowered.steps.back().memory = memory;
     };
     for (const int connection : only.receive_from)
       if (at(connections_, connection).has_advertisement && !at(connections_, connection).is_get)
@@ -169,12 +173,21 @@ class Writer {
     add(lowered, Event::TakeAdvertisement, connection);
   }
 
-  void begin(const Instruction& instruction, LoweredWorker& lowered,
+  void begin(int number, const Instruction& instruction, LoweredWorker& lowered,
              std::vector<int>& taken) const {
     for (const int connection : instruction.send_to) {
       const LoweredConnection& to = at(connections_, connection);
       if (to.has_advertisement && !to.is_get) take(connection, lowered, taken);
-      if (to.way == Way::Slot) add(lowered, Event::AwaitCredit, connection);
+      if (uses_slots(to.way)) add(lowered, Event::AwaitCredit, connection);
+    }
+    const auto loaded = std::ranges::find_if(instruction.receive_from, [&](int connection) {
+      return at(connections_, connection).way == Way::TeamLoad;
+    });
+    if (loaded != instruction.receive_from.end()) {
+      lowered.steps.push_back({.event = Event::Stage,
+                               .connection = *loaded,
+                               .instruction = number,
+                               .way = Way::TeamLoad});
     }
     for (const int connection : instruction.receive_from) {
       const LoweredConnection& from = at(connections_, connection);
@@ -196,12 +209,12 @@ class Writer {
   void end(const Instruction& instruction, LoweredWorker& lowered) const {
     for (const int connection : instruction.receive_from) {
       const LoweredConnection& from = at(connections_, connection);
-      if (from.way == Way::Slot) add(lowered, Event::GiveCredit, connection);
+      if (uses_slots(from.way)) add(lowered, Event::GiveCredit, connection);
       if (from.has_advertisement && from.is_get) add(lowered, Event::Release, connection);
     }
     for (const int connection : instruction.send_to) {
       const Way way = at(connections_, connection).way;
-      if (way == Way::Slot || way == Way::DirectPut) {
+      if (uses_slots(way) || way == Way::DirectPut) {
         lowered.steps.push_back({.event = Event::Announce, .connection = connection, .way = way});
       }
     }

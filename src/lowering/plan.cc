@@ -20,6 +20,8 @@ const char* name_of(Event event) {
       return "await arrival";
     case Event::AwaitCredit:
       return "await credit";
+    case Event::Stage:
+      return "stage";
     case Event::Move:
       return "move";
     case Event::Announce:

@@ -25,6 +25,19 @@
 //                    --------- tile ------> AwaitArrival    slots, tile by tile, on request
 //                    <--------------------- Move, Release
 //
+// A *team* (gpu/multicast.h) has slots of all ranks of a machine at one address. Whoever stores
+// there has the credit of every other rank, and announces the chunk to each; whoever loads there
+// waits for the chunk of every other rank, puts its own operand in its own slot (Stage), and gives
+// credit to each. So slots are used as ever, and the proof for slots holds for slots of teams.
+//
+//   team store: sender                        each other rank of its machine
+//         AwaitCredit (of all) <------------- GiveCredit
+//         Move (stores to all), Announce ---> AwaitArrival, Move (reads its own slot)
+//
+//   team load:  each other rank               receiver
+//         Move (to its own slot), Announce -> Stage, AwaitArrival (of all)
+//         AwaitCredit <---------------------- Move (loads the reduction of all slots), GiveCredit
+//
 // An advertisement may be of nothing: the buffer cannot be reached, or is to be scaled first. Then
 // the bytes go through slots; the advertisement that was taken still says so.
 //
@@ -53,6 +66,7 @@ enum class Event : uint8_t {
   // For all connections:
   AwaitArrival,  // waits for a chunk in a slot, for all puts, or for requested tiles
   AwaitCredit,   // waits for a free slot
+  Stage,         // of a team load: stores the local operand to the own slot
   Move,          // the instruction: reads its operands, stores to its destinations
   Announce,      // tells the receiver that a slot is full, or that all is put
   GiveCredit,    // tells the sender that a slot is free
@@ -66,7 +80,7 @@ const char* name_of(Event event);
 struct Step {
   Event event;
   int connection = -1;   // all but Move
-  int instruction = -1;  // Move
+  int instruction = -1;  // Move, Stage
   Way way = Way::Slot;   // AwaitArrival, Announce: of the connection
   Tiles tiles{};         // Move, Request, AwaitArrival after a request: which tiles
   std::optional<schedule::BlockReference> memory{};  // Advertise; none: through slots
@@ -99,6 +113,7 @@ struct LoweredConnection {
 
   /// The route before buffers are refused: workers are planned for it.
   Route planned() const {
+    if (uses_team(way)) return {.way = way};
     return {.way = !has_advertisement ? Way::Slot
                    : is_get           ? Way::DirectGet
                                       : Way::DirectPut,
@@ -110,6 +125,7 @@ struct AccessPlan {
   schedule::Schedule schedule;
   Routes routes;
   Facilities facilities;                       // of all ranks; of one: facilities_of()
+  std::vector<int> machines;                   // Capabilities::machines
   std::vector<LoweredConnection> connections;  // by the schedule's number
   std::vector<std::vector<std::vector<LoweredWorker>>>
       workers;  // [rank][channel][worker of the schedule]
@@ -122,6 +138,7 @@ struct Capabilities {
                                 // that its rank advertises nothing; empty: none
   std::vector<int> machines{};  // of each rank; empty: one. Between them nothing is direct
   bool pulls = false;           // reductions with dynamic tiles pull instead of getting
+  bool has_team = false;        // the ranks of each machine have one, and so has every link
 };
 
 /// LoweredConnection::planned() of all.

@@ -25,19 +25,27 @@ struct Allowed {
   bool get_by_receiver = false;  // some instruction reduces received data, or passes it on
   bool has_receiver = false;
   bool is_passed_on = false;
+  bool team_store = true;
+  bool team_load = true;
 
   bool get() const { return get_by_sender && (get_by_receiver || !has_receiver); }
 };
 
+/// The other end of a connection of `rank`.
+int peer_over(const Connection& connection, int rank) {
+  return connection.sender == rank ? connection.receiver : connection.sender;
+}
+
 /// Returns the allowed routes, by connection. It skips connections that do not exist: the check of
 /// the schedule names them.
-std::vector<Allowed> look_at(const Schedule& schedule) {
+std::vector<Allowed> look_at(const Schedule& schedule, std::span<const int> machines,
+                             bool has_team) {
   std::vector<Allowed> allowed(schedule.connections.size());
   const auto exists = [&](int connection) {
     return connection >= 0 && connection < length(allowed);
   };
-  for (const std::vector<schedule::Channel>& channels : schedule.ranks) {
-    for (const schedule::Channel& channel : channels) {
+  for (int rank = 0; rank < length(schedule.ranks); ++rank) {
+    for (const schedule::Channel& channel : at(schedule.ranks, rank)) {
       for (const Worker& worker : channel.workers) {
         const bool stores = only_stores(worker), sends_input = only_sends_input(worker);
         for (const Instruction& instruction : worker.instructions) {
@@ -49,9 +57,17 @@ std::vector<Allowed> look_at(const Schedule& schedule) {
             of.put &= stores;
             of.get_by_receiver |= instruction.reduce || passes_on;
             of.is_passed_on |= passes_on;
+            of.team_load &= has_team && instruction.reduce && instruction.source &&
+                            reaches_team(schedule, machines, rank, instruction.receive_from,
+                                         at(schedule.connections, connection).tag);
           }
-          for (const int connection : instruction.send_to)
-            if (exists(connection)) at(allowed, connection).get_by_sender &= sends_input;
+          for (const int connection : instruction.send_to) {
+            if (!exists(connection)) continue;
+            at(allowed, connection).get_by_sender &= sends_input;
+            at(allowed, connection).team_store &=
+                has_team && reaches_team(schedule, machines, rank, instruction.send_to,
+                                         at(schedule.connections, connection).tag);
+          }
         }
       }
     }
@@ -71,6 +87,10 @@ const char* name_of(Way way) {
       return "get";
     case Way::Pull:
       return "pull";
+    case Way::TeamStore:
+      return "team store";
+    case Way::TeamLoad:
+      return "team load";
   }
   return "unknown way";
 }
@@ -78,6 +98,40 @@ const char* name_of(Way way) {
 bool Routes::are_all_slots() const {
   return std::ranges::all_of(of_tags_,
                              [](const auto& entry) { return entry.second.way == Way::Slot; });
+}
+
+bool Routes::use_team() const {
+  return std::ranges::any_of(of_tags_,
+                             [](const auto& entry) { return uses_team(entry.second.way); });
+}
+
+int Routes::tag_in_program(int tag) const {
+  const Way way = of(tag).way;
+  if (!uses_team(way)) return tag;
+  int number = way == Way::TeamStore ? 0 : kMostTeamTags;
+  for (const auto& [other, route] : of_tags_) number += other < tag && route.way == way;
+  return kFirstTeamTag + number;
+}
+
+bool reaches_team(const Schedule& schedule, std::span<const int> machines, int rank,
+                  std::span<const int> connections, int tag) {
+  std::vector<char> is_reached(static_cast<size_t>(schedule.nranks));
+  const auto machine_of = [&](int of) { return machines.empty() ? 0 : at(machines, of); };
+  for (const int number : connections) {
+    if (number < 0 || number >= length(schedule.connections)) return false;
+    const Connection& connection = at(schedule.connections, number);
+    if (connection.tag != tag) continue;
+    const int peer = peer_over(connection, rank);
+    if (peer == rank || machine_of(peer) != machine_of(rank) || at(is_reached, peer)) return false;
+    at(is_reached, peer) = 1;
+  }
+  int others = 0;
+  for (int peer = 0; peer < schedule.nranks; ++peer) {
+    if (peer == rank || machine_of(peer) != machine_of(rank)) continue;
+    if (!at(is_reached, peer)) return false;
+    ++others;
+  }
+  return others > 0;
 }
 
 bool only_stores(const Worker& worker) {
@@ -98,31 +152,51 @@ bool leaves_machine(const Connection& connection, std::span<const int> machines)
   return !machines.empty() && at(machines, connection.sender) != at(machines, connection.receiver);
 }
 
-Routes routes_of(const Schedule& schedule, std::span<const int> machines) {
+Routes routes_of(const Schedule& schedule, std::span<const int> machines, bool has_team) {
   std::map<int, Route> routes;
   if (schedule.collective == Collective::PointToPoint) {
     for (const Connection& connection : schedule.connections)
       routes[connection.tag] = {.way = Way::DirectPut, .is_final = true};
     return Routes(std::move(routes));
   }
-  const std::vector<Allowed> allowed = look_at(schedule);
+  const std::vector<Allowed> allowed = look_at(schedule, machines, has_team);
   const auto leaves = [&](int connection) {
     return leaves_machine(at(schedule.connections, connection), machines);
   };
   const bool is_on_one =
       std::ranges::adjacent_find(machines, std::ranges::not_equal_to()) == machines.end();
-  std::map<int, std::pair<bool, bool>> gets_and_puts;  // by tag: can all of them?
+  struct Can {
+    bool get, put, team_store, team_load;
+  };
+  std::map<int, Can> of_tags;  // all connections of the tag
   for (int i = 0; i < length(allowed); ++i) {
+    const int tag = at(schedule.connections, i).tag;
+    Can& can = of_tags
+                   .try_emplace(tag, Can{.get = !schedule.partial_sums || !is_on_one,
+                                         .put = true,
+                                         .team_store = has_team,
+                                         .team_load = has_team})
+                   .first->second;
+    can.team_store &= !leaves(i) && at(allowed, i).team_store;
+    can.team_load &= !leaves(i) && at(allowed, i).team_load;
     if (leaves(i)) continue;
-    auto& [gets, puts] = gets_and_puts
-                             .try_emplace(at(schedule.connections, i).tag,
-                                          !schedule.partial_sums || !is_on_one, true)
-                             .first->second;
-    gets &= at(allowed, i).get();
-    puts &= at(allowed, i).put;
+    can.get &= at(allowed, i).get();
+    can.put &= at(allowed, i).put;
+    routes[tag];
   }
-  for (const auto& [tag, can] : gets_and_puts)
-    routes[tag].way = can.first ? Way::DirectGet : can.second ? Way::DirectPut : Way::Slot;
+  int stores = 0, loads = 0;
+  for (auto& [tag, route] : routes) {
+    const Can& can = of_tags[tag];
+    if (can.team_store && stores < kMostTeamTags) {
+      ++stores;
+      route.way = Way::TeamStore;
+    } else if (can.team_load && loads < kMostTeamTags) {
+      ++loads;
+      route.way = Way::TeamLoad;
+    } else {
+      route.way = can.get ? Way::DirectGet : can.put ? Way::DirectPut : Way::Slot;
+    }
+  }
   bool is_passed_on = false;
   for (int i = 0; i < length(allowed); ++i) {
     is_passed_on |= !leaves(i) && at(allowed, i).is_passed_on &&

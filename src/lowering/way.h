@@ -7,9 +7,23 @@
 
 namespace niccolite::lowering {
 
-enum class Way : uint8_t { Slot, DirectPut, DirectGet, Pull };  // routes.h; Pull: plan.h
+enum class Way : uint8_t {
+  Slot,
+  DirectPut,
+  DirectGet,
+  Pull,
+  TeamStore,
+  TeamLoad
+};  // routes.h;
+    // Pull: plan.h
 
 const char* name_of(Way way);
+
+/// Does the connection use the memory of a team (gpu/multicast.h), whose addresses are of all ranks
+/// of a machine?
+constexpr bool uses_team(Way way) { return way == Way::TeamStore || way == Way::TeamLoad; }
+/// Do chunks go through slots, with credit and announcements, wherever the slots lie?
+constexpr bool uses_slots(Way way) { return way == Way::Slot || uses_team(way); }
 
 /// How bytes may go over a connection, as the form of the schedule says (routes.h).
 struct Route {
@@ -23,8 +37,9 @@ struct Route {
 
 /// The capabilities of the link under a connection, known to both of its ends.
 struct Link {
-  bool can_put = true;  // the sender reaches buffers of the receiver's user
-  bool can_get = true;  // the receiver reaches buffers of the sender's user
+  bool can_put = true;    // the sender reaches buffers of the receiver's user
+  bool can_get = true;    // the receiver reaches buffers of the sender's user
+  bool has_team = false;  // both are in a team with all ranks of their machine
 };
 
 /// How the bytes go in a launch: by the route, if the link can do it and the protocol publishes
@@ -32,7 +47,7 @@ struct Link {
 constexpr Way way_over(const Route& route, const Link& link, bool publishes_chunks) {
   const bool can = route.way == Way::DirectPut   ? link.can_put
                    : route.way == Way::DirectGet ? link.can_get
-                                                 : false;
+                                                 : uses_team(route.way) && link.has_team;
   return can && publishes_chunks ? route.way : Way::Slot;
 }
 

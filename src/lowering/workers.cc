@@ -50,8 +50,15 @@ bool is_all_direct(const WorkerShape& worker, std::span<const Route> routes) {
          });
 }
 
-/// Can bulk copies serve the worker: one instruction that moves what one operand holds, as it is?
-bool can_have_bulk_copies(const WorkerShape& worker, const Facilities& facilities) {
+/// Can bulk copies serve the worker: one instruction that moves what one operand holds, as it is,
+/// and not by a team, whose addresses are for the instructions of threads?
+bool can_have_bulk_copies(const WorkerShape& worker, std::span<const Route> routes,
+                          const Facilities& facilities) {
+  const auto goes_by_team = [&](int connection) { return uses_team(at(routes, connection).way); };
+  if (std::ranges::any_of(worker.receives, goes_by_team) ||
+      std::ranges::any_of(worker.sends, goes_by_team)) {
+    return false;
+  }
   const bool scales_input = facilities.scales_input && worker.reads_input;
   const bool scales_result = facilities.scales_result && worker.finishes;
   const bool has_bulk_copies =
@@ -116,7 +123,7 @@ const char* fault_of_ways(const WorkerShape& worker, std::span<const Route> rout
 const char* fault_of(const WorkerShape& worker, std::span<const Route> routes,
                      const WorkerPlan& plan, const Facilities& facilities) {
   const bool copies = plan.mover == Mover::BulkCopies;
-  if (copies && !can_have_bulk_copies(worker, facilities))
+  if (copies && !can_have_bulk_copies(worker, routes, facilities))
     return "is served by bulk copies, and does more than move one operand";
   if (plan.tiles == Tiles::Dynamic) {
     if (copies && !may_share_copy(worker, routes))
@@ -161,7 +168,7 @@ std::vector<WorkerPlan> plan_workers(std::span<const WorkerShape> workers,
     if (!is_reduction_counted && may_share_reduction(worker, routes, facilities)) {
       plan.tiles = Tiles::Dynamic;
       is_reduction_counted = true;
-    } else if (can_have_bulk_copies(worker, facilities)) {
+    } else if (can_have_bulk_copies(worker, routes, facilities)) {
       // From the user's buffer to the user's buffer, without a counter and in kernels that reduce:
       // many threads are faster.
       const bool copies = worker.copies_only();

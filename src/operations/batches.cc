@@ -72,6 +72,7 @@ void collect_streams(Batch& batch) {
 struct Candidate {
   const calls::Task* task = nullptr;
   std::optional<Plan> alone{};  // how it goes by itself, where somebody has asked
+  bool goes_by_team = false;    // then
 };
 
 /// Collectives that may share launches, in the order of the calls; or one by itself.
@@ -228,9 +229,17 @@ Status add_collectives(std::span<const calls::Task> tasks, Planner& planner, boo
   std::vector<Candidate> left;
   for (const calls::Task& task : tasks)
     if (!task.call.is_message()) left.push_back({.task = &task});
+  // An operation by a team has the team's slots for itself.
+  for (Candidate& one : left) {
+    if (settings.team_ranks == 0) break;
+    Plan plan = TRY(planner.collective(one.task->call.request));
+    if (plan.choice.by_team) one.alone = std::move(plan);
+    one.goes_by_team = one.alone.has_value();
+  }
   std::vector<Candidate*> candidates;
   for (Candidate& one : left)
-    if (may_share(*one.task,
+    if (!one.goes_by_team &&
+        may_share(*one.task,
                   kMostListedBytes / static_cast<size_t>(std::max(1, settings.nranks - 1)),
                   settings))
       candidates.push_back(&one);
@@ -240,7 +249,7 @@ Status add_collectives(std::span<const calls::Task> tasks, Planner& planner, boo
     std::erase_if(left, [&](const Candidate& one) { return taken.contains(one.task); });
   }
   const auto may_join = [&](const Candidate& one) {
-    return may_share(*one.task, kMostJoinedBytes, settings);
+    return !one.goes_by_team && may_share(*one.task, kMostJoinedBytes, settings);
   };
   const auto joining = std::ranges::count_if(left, may_join);
   Binning binning(planner);

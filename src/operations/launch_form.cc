@@ -57,7 +57,7 @@ profiling::LaunchForm form_of(const Planned& planned) {
     form.works.push_back(
         {.algorithm = choice.form == nullptr
                           ? ""  // of messages
-                          : profiling::constant_name(planner::log_name_of(*choice.form)),
+                          : profiling::constant_name(planner::log_name_of(choice)),
          .first_channel =
              launch.is_list() ? first_list_channel(launch, work) : launch.works[work].first_channel,
          .channels = launch.is_list() ? launch.list_parts : launch.works[work].partition.channels});

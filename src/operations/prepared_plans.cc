@@ -59,6 +59,8 @@ Result<std::shared_ptr<Launcher>> OperationQueue::bind(Plans& plans, Planned pla
   launch.program = plan.program;
   launch.protocol = plan.protocol;
   launch.shape = plan.shape;
+  launch.team_shape = plan.team_shape;
+  launch.team_ranks = plan.team_ranks;
   if (endpoint_ != nullptr) {
     const calls::CallLog::ConnectScope connecting(log_, function_of(planned.first));
     auto ports = TRY(endpoint_->connect(*plan.program, plan.protocol, deadline));
@@ -86,7 +88,7 @@ Result<std::shared_ptr<Launcher>> OperationQueue::bind(Plans& plans, Planned pla
   if (plans.planner.rank() == 0)
     LOG(Info, Tuning, "{}: {} Bytes -> Algo {} proto {} channel{{Lo..Hi}}={{0..{}}}",
         planner::function_name(request.collective), request.bytes(),
-        planner::log_name_of(*plan.choice.form), planner::log_name_of(plan.protocol),
+        planner::log_name_of(plan.choice), planner::log_name_of(plan.protocol),
         plan.partitions[0].channels - 1);
   retire(plans.remember(planned.first, launcher));
   return launcher;

@@ -44,6 +44,28 @@ Reduction make_reduction(const Operator& op, DataType type, int nranks, bool par
   return {.op = ReduceOp::Sum, .finish_scale = 1.0 / nranks};
 }
 
+/// Does multimem.ld_reduce (PTX) reduce this? Other operations go another way.
+bool is_for_switch(const Request& request) {
+  if (!schedule::reduces(request.collective)) return true;
+  const bool is_sum = request.op.operation == Operation::Sum;
+  const bool is_extreme =
+      request.op.operation == Operation::Min || request.op.operation == Operation::Max;
+  switch (request.type) {
+    case DataType::Float32:
+    case DataType::Float64:
+      return is_sum;
+    case DataType::Float16:
+    case DataType::Bfloat16:
+    case DataType::Int32:
+    case DataType::Uint32:
+    case DataType::Int64:
+    case DataType::Uint64:
+      return is_sum || is_extreme;
+    default:
+      return false;
+  }
+}
+
 // A program that uses more sizes than this in turn makes some choices anew, which takes
 // microseconds.
 constexpr size_t kMostChoices = 1024;
@@ -75,15 +97,16 @@ const char* name_of(Operation operation) {
   return "?";
 }
 
-Result<Planner::Compiled> Planner::program(const Form& form, int root) {
-  const auto key = std::pair(&form, root);
+Result<Planner::Compiled> Planner::program(const Form& form, int root, bool by_team) {
+  const auto key = std::tuple(&form, root, by_team);
   if (const auto found = programs_.find(key); found != programs_.end()) return found->second;
   algorithms::Options options = options_of(settings_);
   options.only_rank = rank_;
   options.root = root;
   const schedule::Schedule schedule = TRY(form.build(settings_.nranks, options));
   Compiled compiled;
-  const lowering::Routes routes = TRY(find_routes(form, settings_.nranks, options, schedule));
+  const lowering::Routes routes =
+      TRY(find_routes(form, settings_.nranks, options, schedule, by_team));
   compiled.program =
       std::make_shared<const executor::Program>(TRY(executor::compile(schedule, rank_, routes)));
   compiled.partial_sums = schedule.partial_sums;
@@ -118,10 +141,13 @@ executor::Cut Planner::cut(Collective collective, const Variant& variant) const 
 }
 
 Result<Plan> Planner::collective(const Request& request, int most_channels) {
+  // Operations side by side have channels of their own, and teams have few.
+  const bool may_go_by_team =
+      settings_.team_ranks > 0 && most_channels == 0 && is_for_switch(request);
   Choice choice = TRY(chosen(request.collective, request.bytes(), most_channels,
-                             /*goes_direct=*/false, request.settings));
+                             /*goes_direct=*/false, request.settings, may_go_by_team));
   // Unless a call's own settings or a tuner plug-in decide.
-  if (request.settings == nullptr && decide_ == nullptr)
+  if (request.settings == nullptr && decide_ == nullptr && !choice.by_team)
     choice.channels = channels_for_arithmetic(settings_, request, choice);
   if (most_channels > 0) choice.channels = std::min(choice.channels, most_channels);
   return plan_of(request, choice);
@@ -179,7 +205,17 @@ Result<Plan> Planner::plan_of(const Request& request, const Choice& choice) {
   plan.shape = shape_of(settings_, request.collective, plan.protocol);
   plan.microseconds = plan.choice.microseconds;
   const Compiled compiled =
-      TRY(program(*plan.choice.form, schedule::has_root(request.collective) ? request.root : 0));
+      TRY(program(*plan.choice.form, schedule::has_root(request.collective) ? request.root : 0,
+                  plan.choice.by_team));
+  if (plan.choice.by_team) {
+    plan.team_shape = settings_.team_shape;
+    const auto is_here = [&](int machine) {
+      return machine == settings_.machines[static_cast<size_t>(rank_)];
+    };
+    plan.team_ranks = settings_.machines.empty()
+                          ? settings_.nranks
+                          : static_cast<int>(std::ranges::count_if(settings_.machines, is_here));
+  }
   plan.program = compiled.program;
   plan.reduces = schedule::reduces(request.collective);
   size_t count = request.count;
@@ -213,16 +249,18 @@ Result<Protocol> Planner::protocol_of_copy(size_t bytes, bool goes_direct) {
 
 // A call's own configuration takes precedence over a tuner plug-in, which decides for all calls.
 Result<Choice> Planner::chosen(Collective collective, size_t bytes, int most_channels,
-                               bool goes_direct, const CallSettings* own) {
-  const auto key = Chosen(collective, bytes, most_channels, goes_direct, own);
+                               bool goes_direct, const CallSettings* own, bool may_go_by_team) {
+  const auto key = Chosen(collective, bytes, most_channels, goes_direct, own, may_go_by_team);
   if (const auto found = choices_.find(key); found != choices_.end()) return found->second;
   const bool is_message = collective == Collective::PointToPoint;
   const bool is_tuned = decide_ != nullptr && Tuner::decides(collective);
+  Settings settings = is_message ? settings_of_message(goes_direct) : settings_;
+  // A plug-in's decision does not say it when it travels between ranks.
+  if (!may_go_by_team || is_tuned) settings.team_ranks = 0;
   const auto decide = [&] {
-    if (own != nullptr) return choose_by(settings_, *own, collective, bytes, most_channels);
-    if (is_tuned) return decide_(settings_, collective, bytes, most_channels);
-    return choose(is_message ? settings_of_message(goes_direct) : settings_, collective, bytes,
-                  most_channels);
+    if (own != nullptr) return choose_by(settings, *own, collective, bytes, most_channels);
+    if (is_tuned) return decide_(settings, collective, bytes, most_channels);
+    return choose(settings, collective, bytes, most_channels);
   };
   const Choice choice = TRY(decide());
   if (choices_.size() >= kMostChoices) choices_.erase(choices_.begin());

@@ -23,7 +23,9 @@ namespace niccolite::planner {
 
 struct Plan {
   executor::Protocol protocol = executor::Protocol::Simple;
-  executor::FifoShape shape;  // of its connections
+  executor::FifoShape shape;       // of its connections
+  executor::FifoShape team_shape;  // of those by a team
+  int team_ranks = 0;              // Launch::team_ranks
   std::shared_ptr<const executor::Program> program;
   std::vector<executor::Partition> partitions;          // by the program's works
   std::vector<executor::Turn> turns;                    // by work, of messages
@@ -97,7 +99,7 @@ class Planner {
     std::shared_ptr<const executor::Program> program;
     bool partial_sums = false;
   };
-  Result<Compiled> program(const Form& form, int root);
+  Result<Compiled> program(const Form& form, int root, bool by_team = false);
   Result<std::shared_ptr<const executor::Program>> message_program(
       std::span<const std::vector<Message>> layers, executor::Protocol protocol) const;
   /// Returns the partition of a message to the own rank, which no other rank must know.
@@ -106,7 +108,8 @@ class Planner {
   Result<Plan> plan_of(const Request& request, const Choice& choice);
   /// choose(), remembered: groups ask for the same again each time.
   Result<Choice> chosen(Collective collective, size_t bytes, int most_channels = 0,
-                        bool goes_direct = false, const CallSettings* own = nullptr);
+                        bool goes_direct = false, const CallSettings* own = nullptr,
+                        bool may_go_by_team = false);
 
   /// The settings that a message is planned by.
   Settings settings_of_message(bool goes_direct) const;
@@ -115,9 +118,9 @@ class Planner {
   bool messages_reach_;           // Settings::reaches_users, of all messages
   const bool fills_slots_first_;  // executor::PortAddress, of all connections
   const int rank_;
-  Decide decide_;                                             // null: the cost model
-  std::map<std::pair<const Form*, int>, Compiled> programs_;  // by root
-  using Chosen = std::tuple<Collective, size_t, int, bool, const CallSettings*>;
+  Decide decide_;                                                    // null: the cost model
+  std::map<std::tuple<const Form*, int, bool>, Compiled> programs_;  // as program() has it
+  using Chosen = std::tuple<Collective, size_t, int, bool, const CallSettings*, bool>;
   std::map<Chosen, Choice> choices_;  // as chosen() has it
 };
 

@@ -5,6 +5,8 @@
 #include <tuple>
 #include <vector>
 
+#include "planner/settings.h"
+
 namespace niccolite::planner {
 namespace {
 
@@ -22,11 +24,13 @@ bool are_slots(const schedule::Schedule& part, const Routes& routes) {
 /// A cache of routes for all communicators of the process.
 class Found {
  public:
-  Result<Routes> find(const Form& form, int nranks, const Options& options) {
+  Result<Routes> find(const Form& form, int nranks, const Options& options, bool has_team) {
     const std::lock_guard lock(mutex_);
-    const Key key(&form, nranks, options.root, options.window, options.machines, options.rings);
+    const Key key(&form, nranks, options.root, options.window, options.machines, options.rings,
+                  has_team);
     if (const auto known = routes_.find(key); known != routes_.end()) return known->second;
-    const Routes routes = lowering::routes_of(TRY(form.build(nranks, options)), options.machines);
+    const Routes routes =
+        lowering::routes_of(TRY(form.build(nranks, options)), options.machines, has_team);
     // Roots of many communicators; each takes microseconds to milliseconds to find again.
     constexpr size_t kMost = 4096;
     if (routes_.size() >= kMost) routes_.erase(routes_.begin());
@@ -37,19 +41,24 @@ class Found {
  private:
   std::mutex mutex_;
   using Key =
-      std::tuple<const Form*, int, int, int, std::vector<int>, std::vector<std::vector<int>>>;
+      std::tuple<const Form*, int, int, int, std::vector<int>, std::vector<std::vector<int>>, bool>;
   std::map<Key, Routes> routes_;
 };
+
+Found& all_found() {
+  static Found* const found = new Found;  // never ends: threads may plan while the process does
+  return *found;
+}
 
 }  // namespace
 
 Result<Routes> find_routes(const Form& form, int nranks, Options options,
-                           const schedule::Schedule& part) {
+                           const schedule::Schedule& part, bool has_team) {
   // A way that one part excludes is excluded for the whole schedule (lowering::routes_of()).
-  if (are_slots(part, lowering::routes_of(part, options.machines))) return Routes();
+  if (are_slots(part, lowering::routes_of(part, options.machines, has_team))) return Routes();
   options.only_rank = options.root;
   const schedule::Schedule of_root = TRY(form.build(nranks, options));
-  const Routes left = lowering::routes_of(of_root, options.machines);
+  const Routes left = lowering::routes_of(of_root, options.machines, has_team);
   bool are_excluded = !part.connections.empty();
   for (const schedule::Connection& connection : part.connections) {
     const auto known = left.of_tags().find(connection.tag);
@@ -57,8 +66,19 @@ Result<Routes> find_routes(const Form& form, int nranks, Options options,
   }
   if (are_excluded) return Routes();
   options.only_rank.reset();
-  static Found* const found = new Found;  // never ends: threads may plan while the process does
-  return found->find(form, nranks, options);
+  return all_found().find(form, nranks, options, has_team);
+}
+
+bool goes_by_team(const Settings& settings, const Form& form) {
+  // Chains go from rank to rank; and larger schedules are not looked at.
+  if (form.is_of_messages() || settings.nranks < 2 ||
+      settings.nranks > algorithms::kMaxDirectRanks ||
+      form.traits().pattern == algorithms::Pattern::Ring) {
+    return false;
+  }
+  Result<Routes> routes =
+      all_found().find(form, settings.nranks, options_of(settings), /*has_team=*/true);
+  return routes.is_ok() && routes->use_team();
 }
 
 }  // namespace niccolite::planner

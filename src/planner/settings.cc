@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/parameters.h"
 #include "executor/program.h"
+#include "lowering/routes.h"
 #include "planner/choice/selection.h"
 #include "planner/prices/model.h"
 #include "planner/prices/tunings.h"
@@ -33,8 +34,7 @@ constexpr size_t kLeastMessageSlot = 128;
 // many each way as a CTA has room for.
 constexpr uint32_t kSmallMessagesOfALaunch = 8;
 
-constexpr std::array<std::string_view, 4> kForeignAlgorithms{"collnetdirect", "collnetchain",
-                                                             "nvls", "nvlstree"};
+constexpr std::array<std::string_view, 2> kForeignAlgorithms{"collnetdirect", "collnetchain"};
 
 int larger(int64_t a, int64_t b, int none) {
   const int64_t most = std::max(a, b);
@@ -89,7 +89,8 @@ int policy_bits(const std::string& text) {
 
 /// All that `collective` has.
 uint32_t all_forms(Collective collective) {
-  return static_cast<uint32_t>((uint64_t{1} << forms_of(collective).size()) - 1);
+  return static_cast<uint32_t>((uint64_t{1} << forms_of(collective).size()) - 1) | 1u << kNvlsBit |
+         1u << kNvlsTreeBit;
 }
 
 template <size_t kCount>
@@ -137,6 +138,11 @@ Status select(Settings& settings) {
         TRY(parse_selection("NCCL_PROTO", protocol_text, function, protocols, {}));
     allow(settings.protocols[c], allowed_protocols);
   }
+  const bool names_teams = lower(algorithm_text).find("nvls") != std::string::npos &&
+                           std::ranges::any_of(settings.forms, [](const FormSet& allowed) {
+                             return allowed.test(kNvlsBit) || allowed.test(kNvlsTreeBit);
+                           });
+  settings.asks_for_team = names_teams || parameters::nvls_enable() == 1;
   return {};
 }
 
@@ -258,6 +264,31 @@ void set_rings(Settings& settings, std::vector<std::vector<int>> rings) {
   settings.rings = std::move(rings);
 }
 
+executor::FifoShape team_shape_for(const Settings& settings, int ranks) {
+  executor::FifoShape shape = settings.shapes[static_cast<size_t>(Protocol::Simple)];
+  if (ranks == 0) return {};
+  // More CTAs than these do not make a switch faster, as far as is published.
+  constexpr uint32_t kMostTeamChannels = 16;
+  shape.channels = std::min(shape.channels, settings.team_channels > 0
+                                                ? static_cast<uint32_t>(settings.team_channels)
+                                                : kMostTeamChannels);
+  const size_t most = kMostTeamBytes / lowering::kTeamPlaces / static_cast<size_t>(ranks);
+  while (shape.slots_bytes() > most && shape.slot_bytes > kLeastSlotBytes)
+    shape.slot_bytes = shape.slot_bytes / 2 / 128 * 128;
+  while (shape.slots_bytes() > most && shape.channels > 1) --shape.channels;
+  return shape;
+}
+
+size_t team_bytes(const Settings& settings) {
+  return settings.team_shape.slots_bytes() * lowering::kTeamPlaces *
+         static_cast<size_t>(settings.team_ranks);
+}
+
+void set_team(Settings& settings, int ranks) {
+  settings.team_ranks = ranks;
+  settings.team_shape = team_shape_for(settings, ranks);
+}
+
 int machines_in(const Settings& settings) {
   std::vector<int> numbers = settings.machines;
   std::ranges::sort(numbers);
@@ -307,6 +338,9 @@ Result<Settings> make_settings(gpu::Kind machine, int nranks, const Limits& limi
   settings.chunk_parts = parts;
   settings.pull_block = parameters::pull_block();
   settings.is_invariant = parameters::invariant() == 1;
+  const int64_t team_channels = parameters::nvls_nchannels();
+  settings.team_channels =
+      team_channels != INT64_MIN ? static_cast<int>(team_channels) : limits.nvls_ctas;
   settings.maps_captured = parameters::graph_register() != 0;
   if (const int64_t bytes = parameters::buffsize(); bytes != INT64_MIN)
     settings.slots_bytes = bytes;

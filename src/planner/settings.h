@@ -25,8 +25,11 @@ enum class CtaPolicy : uint8_t {
   Zero         // none where copies need none; plain buffers always do, and then as Efficiency
 };
 
-/// Some forms of a collective's algorithms, by index_of().
-using FormSet = std::bitset<kMostForms>;
+/// Some forms of a collective's algorithms, by index_of(); and behind these whether any may go by a
+/// team: NCCL's `nvls`, and `nvlstree` of algorithms that follow machines.
+using FormSet = std::bitset<32>;
+inline constexpr size_t kNvlsBit = kMostForms;
+inline constexpr size_t kNvlsTreeBit = kNvlsBit + 1;
 /// Some protocols, by number.
 using ProtocolSet = std::array<bool, executor::kProtocols>;
 
@@ -54,6 +57,12 @@ struct Settings {
   bool is_invariant = false;  // only variants that reduce in one order (schedule/order.h)
   bool is_tuned = false;      // rank 0 has a tuner plug-in, which is asked (tuner.h)
   bool maps_captured = true;  // ranks of other processes map the buffers of captured operations
+  // All ranks of each machine are in a multicast team (transport/team.h), of this many at most; 0:
+  // there is none.
+  int team_ranks = 0;
+  bool asks_for_team = false;  // NCCL_ALGO or NCCL_NVLS_ENABLE of rank 0 does: else none is made
+  int team_channels = 0;       // at most: NCCL_NVLS_NCHANNELS, or nvlsCTAs; 0: as many as fit
+  executor::FifoShape team_shape{};  // of connections by teams
   Shapes shapes{};
   Shapes message_shapes{};  // of messages' own connections; equal to `shapes` where they have none
   // Allowed by NCCL_ALGO (bit i: forms_of(collective)[i]) and NCCL_PROTO, by collective.
@@ -81,6 +90,18 @@ int machines_in(const Settings& settings);
 /// Returns the options for all schedules of these ranks: PAT has as many chunks in flight as any
 /// protocol's FIFOs have slots. The caller sets rank and root.
 algorithms::Options options_of(const Settings& settings);
+
+/// Memory of each rank of a team: its slots of all stores and loads of all ranks.
+inline constexpr size_t kMostTeamBytes = 32 << 20;
+size_t team_bytes(const Settings& settings);
+/// Sets that there are teams of up to `ranks`; 0: none. The shape of their connections follows.
+void set_team(Settings& settings, int ranks);
+/// The shape that they would have.
+executor::FifoShape team_shape_for(const Settings& settings, int ranks);
+inline bool allows_team(const Settings& settings, const Form& form) {
+  return settings.forms[static_cast<size_t>(form.collective)].test(
+      form.traits().follows_machines ? kNvlsTreeBit : kNvlsBit);
+}
 
 inline bool allows(const Settings& settings, const Form& form) {
   return settings.forms[static_cast<size_t>(form.collective)].test(index_of(form));
@@ -114,6 +135,7 @@ const executor::FifoShape& shape_of(const Settings& settings, Collective collect
 struct Limits {
   int min_ctas = 0;
   int max_ctas = 0;
+  int nvls_ctas = 0;
   CtaPolicy policy = CtaPolicy::Default;
 };
 

@@ -45,6 +45,8 @@ void write(Writer& writer, const Settings& settings) {
   writer.u8(settings.maps_captured ? 1 : 0);
   writer.u8(settings.is_invariant ? 1 : 0);
   writer.u8(settings.is_tuned ? 1 : 0);
+  writer.u8(settings.asks_for_team ? 1 : 0);
+  writer.i32(settings.team_channels);
   for (const FormSet& allowed : settings.forms)
     writer.u32(static_cast<uint32_t>(allowed.to_ulong()));
   for (const auto& allowed : settings.protocols) writer.u32(bits_of(allowed));
@@ -71,11 +73,16 @@ Settings read_settings(Reader& reader, gpu::Kind machine, int nranks) {
   settings.maps_captured = reader.u8() != 0;
   settings.is_invariant = reader.u8() != 0;
   settings.is_tuned = reader.u8() != 0;
+  settings.asks_for_team = reader.u8() != 0;
+  settings.team_channels = read_int(reader, 0, INT32_MAX, "a number of channels of teams");
   for (size_t c = 0; c < schedule::kCollectives; ++c) {
     const uint32_t bits = reader.u32();
-    if (uint64_t{bits} >> forms_of(static_cast<Collective>(c)).size() != 0)
-      reader.reject("algorithms that there are not");
     settings.forms[c] = bits;
+    FormSet forms = settings.forms[c];
+    forms.reset(kNvlsBit);
+    forms.reset(kNvlsTreeBit);
+    if (forms.to_ulong() >> forms_of(static_cast<Collective>(c)).size() != 0)
+      reader.reject("algorithms that there are not");
   }
   for (auto& allowed : settings.protocols) read_bits(reader, allowed);
   if (!reader.failed()) set_reach(settings, /*reaches_users=*/true);

@@ -39,8 +39,13 @@ int function_number(Collective collective, bool is_send) {
   return sends ? kSend : kNumbers[static_cast<size_t>(collective)];
 }
 
+std::string log_name_of(const Variant& variant) {
+  if (!variant.by_team) return log_name_of(*variant.form);
+  return variant.form->traits().follows_machines ? "NVLS_TREE" : "NVLS";
+}
+
 std::string describe(const Variant& variant) {
-  std::string text = fmt::format("{} {} {}", variant.form->name,
+  std::string text = fmt::format("{}{} {} {}", variant.form->name, variant.by_team ? " NVLS" : "",
                                  executor::name_of(variant.protocol), variant.channels);
   if (variant.parts > 1) text += fmt::format(" /{}", variant.parts);
   return text;

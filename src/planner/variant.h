@@ -14,6 +14,9 @@ namespace niccolite::planner {
 /// The names in log lines: "TWO_SHOT_WORKERS", "SIMPLE".
 std::string log_name_of(const Form& form);
 std::string log_name_of(executor::Protocol protocol);
+struct Variant;
+/// As NCCL names what goes by a team: "NVLS", "NVLS_TREE"; else its algorithm's name.
+std::string log_name_of(const Variant& variant);
 /// "AllReduce", as NCCL's functions and log lines have it; NCCL_ALGO takes it in any case.
 const char* function_name(Collective collective);
 
@@ -28,12 +31,14 @@ constexpr bool publishes_chunks(executor::Protocol protocol) {
 struct Variant {
   const Form* form = nullptr;  // null: none yet
   executor::Protocol protocol = executor::Protocol::Simple;
-  int channels = 1;  // at most: small data use fewer
-  int parts = 1;     // a chunk fills a slot, or this part of one
+  int channels = 1;      // at most: small data use fewer
+  int parts = 1;         // a chunk fills a slot, or this part of one
+  bool by_team = false;  // the switch multicasts and reduces, where the schedule has it
   friend bool operator==(const Variant&, const Variant&) = default;
 };
 
-/// "two_shot_workers Simple 24", "ring Simple 24 /2". The variant has a form.
+/// "two_shot_workers Simple 24", "ring Simple 24 /2", "two_shot NVLS Simple 16". The variant has a
+/// form.
 std::string describe(const Variant& variant);
 
 }  // namespace niccolite::planner

@@ -14,6 +14,7 @@ struct Load {
   double wire = 0;            // that the busiest machine sends to others, or gets from them
   double rail = 0;            // that the busiest rank does
   double link = 0;            // that the busiest rank sends to, or gets from, ranks of its machine
+  double team = 0;            // the same of what goes by a team (lowering/demand.h)
   double engine = 0;          // that the busiest rank reads and writes: operands and destinations
   double machine_engine = 0;  // that all ranks of the busiest machine do
   int machine_instructions = 0;  // that all ranks of the busiest machine carry out for a chunk

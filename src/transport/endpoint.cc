@@ -32,12 +32,13 @@ std::vector<Pair> pairs_of(const bootstrap::Member& member, const std::vector<Pa
 
 Endpoint::Endpoint(gpu::Machine& machine, int device, const bootstrap::Member& member,
                    const Shapes& shapes, Reach reach, Ask ask, std::function<void(Status)> fail,
-                   Carrier carrier, std::shared_ptr<Observer> observer)
+                   Carrier carrier, std::shared_ptr<Observer> observer, std::unique_ptr<Team> team)
     : device_(device),
       member_(member),
       observer_(std::move(observer)),
       shapes_(shapes),
       reach_(std::move(reach)),
+      team_(std::move(team)),
       is_virtual_(machine.kind() == gpu::Kind::Virtual),
       ask_(std::move(ask)),
       pairs_(pairs_of(member, reach_.pairs)) {
@@ -54,7 +55,12 @@ Endpoint::Endpoint(gpu::Machine& machine, int device, const bootstrap::Member& m
 
 Endpoint::~Endpoint() = default;
 
-const executor::FifoShape& Endpoint::shape_of(const End& end) const {
+executor::FifoShape Endpoint::shape_of(const End& end) const {
+  if (team_ != nullptr && lowering::is_team_tag(end.tag)) {
+    executor::FifoShape counters = team_->shape();
+    counters.slot_bytes = 0;
+    return counters;
+  }
   const auto& shapes = end.tag == schedule::kMessageTag ? shapes_.of_messages : shapes_.shared;
   return shapes[static_cast<size_t>(end.protocol)];
 }
@@ -62,6 +68,7 @@ const executor::FifoShape& Endpoint::shape_of(const End& end) const {
 size_t Endpoint::allocated_bytes() const {
   size_t bytes = 0;
   for (const auto& connector : connectors_) bytes += connector->device_bytes();
+  if (team_ != nullptr) bytes += team_->bytes();
   return bytes;
 }
 
@@ -76,12 +83,12 @@ Status Endpoint::suspend_peers() {
 
 Status Endpoint::suspend_own() {
   for (const auto& connector : connectors_) TRY(connector->suspend_own());
-  return {};
+  return team_ != nullptr ? team_->suspend() : Status();
 }
 
 Status Endpoint::resume_own() {
   for (const auto& connector : connectors_) TRY(connector->resume_own());
-  return {};
+  return team_ != nullptr ? team_->resume() : Status();
 }
 
 Status Endpoint::resume_peers(const Deadline& deadline) {
@@ -149,8 +156,13 @@ Result<std::vector<executor::PortAddress>> Endpoint::connect(const executor::Pro
                       deadline));
 
   std::vector<executor::PortAddress> addresses;
-  for (const auto& [end, shape] : ends) {
+  for (size_t port = 0; port < ends.size(); ++port) {
+    const End& end = ends[port].end;
     executor::PortAddress address = connector_to(end.peer).port(end).value();
+    if (lowering::is_team_tag(end.tag)) {
+      if (team_ == nullptr) return Status::internal("a program goes by a team that there is not");
+      team_->set_slots(program.ports[port], address);
+    }
     address.can_put = reaches_user(end, /*at_sender=*/true);
     address.fills_slots_first = is_virtual_ && member_.same_process(end.peer);
     // A virtual GPU reduces faster from slots, which are in its core's cache: an all-reduce of 16

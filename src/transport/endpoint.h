@@ -25,6 +25,7 @@
 #include "transport/connector.h"
 #include "transport/observer.h"
 #include "transport/reach.h"
+#include "transport/team.h"
 
 namespace niccolite::gpu {
 class Machine;
@@ -47,10 +48,10 @@ class Endpoint {
 
   /// `machine` and `member` outlive the endpoint; `ask` is used in connect() only. `fail` hears on
   /// a thread of the endpoint's of peers on other machines that cannot be reached any more.
-  /// `observer` may be null.
+  /// `observer` may be null, and `team`, where there is none.
   Endpoint(gpu::Machine& machine, int device, const bootstrap::Member& member, const Shapes& shapes,
            Reach reach, Ask ask, std::function<void(Status)> fail = {}, Carrier carrier = {},
-           std::shared_ptr<Observer> observer = {});
+           std::shared_ptr<Observer> observer = {}, std::unique_ptr<Team> team = {});
   ~Endpoint();
 
   /// Makes this rank's ends for `program`, all at once. connect() does so, too. But a process that
@@ -115,7 +116,7 @@ class Endpoint {
     std::vector<ShapedEnd> ends;
   };
 
-  const executor::FifoShape& shape_of(const End& end) const;
+  executor::FifoShape shape_of(const End& end) const;
   std::vector<ShapedEnd> ends_of(const executor::Program& program,
                                  executor::Protocol protocol) const;  // by port
   Connector& connector_to(int peer) const { return *by_peer_[static_cast<size_t>(peer)]; }
@@ -139,6 +140,7 @@ class Endpoint {
   const std::shared_ptr<Observer> observer_;
   const Shapes shapes_;
   const Reach reach_;
+  const std::unique_ptr<Team> team_;
   const bool is_virtual_;
   const Ask ask_;
   std::vector<Pair> pairs_;                             // by peer

@@ -4,6 +4,15 @@
 
 namespace niccolite::transport {
 
+namespace {
+
+/// The receiver has the slots, but a team has the slots of its connections (team.h).
+bool has_slots(const End& end, const executor::FifoShape& shape) {
+  return !end.is_send && shape.slots_bytes() > 0;
+}
+
+}  // namespace
+
 MemoryConnector::~MemoryConnector() {
   if (lets_go_) return;
   for (const auto& [token, chunk] : remote_chunks_)
@@ -18,7 +27,7 @@ Status MemoryConnector::reserve(std::span<const ShapedEnd> ends) {
   std::vector<size_t> sizes;  // of each: of its control, at a receiver then of its slots
   for (const auto& [end, shape] : missing) {
     sizes.push_back(shape.control_bytes());
-    if (!end.is_send) sizes.push_back(shape.slots_bytes());
+    if (has_slots(end, shape)) sizes.push_back(shape.slots_bytes());
   }
   const std::vector<Span> spans = TRY(share_.allocate(sizes));
   std::set<Chunk*> chunks;
@@ -28,7 +37,7 @@ Status MemoryConnector::reserve(std::span<const ShapedEnd> ends) {
   for (const auto& [end, shape] : missing) {
     OwnEnd own;
     own.control = spans[next++];
-    if (!end.is_send) own.slots = spans[next++];
+    if (has_slots(end, shape)) own.slots = spans[next++];
     own_ends_.emplace(end, std::move(own));
   }
   return {};
@@ -94,12 +103,13 @@ Status MemoryConnector::adopt(int peer, std::span<const ShapedEnd> ends, const C
     executor::PortAddress port;
     std::byte* const control = TRY(map(reply.items[i].control, shape.control_bytes()));
     port.remote_control = reinterpret_cast<executor::ControlBlock*>(control);
-    if (end.is_send) port.slots = TRY(map(reply.items[i].slots, shape.slots_bytes()));
+    if (end.is_send && shape.slots_bytes() > 0)
+      port.slots = TRY(map(reply.items[i].slots, shape.slots_bytes()));
     {
       std::lock_guard lock(mutex_);
       const OwnEnd& own = own_ends_.at(end);
       port.control = reinterpret_cast<executor::ControlBlock*>(own.control.data());
-      if (!end.is_send) port.slots = own.slots->data();
+      if (own.slots) port.slots = own.slots->data();
     }
     port.in_host = kind() == Kind::HostMemory;
     ports_.emplace(end, port);

@@ -111,7 +111,7 @@ TEST(CallConfiguration, IsRefusedByTheCallItself) {
   config.CTAPolicy = 4;
   EXPECT_EQ(lone.all_reduce(config), ncclInvalidArgument);
   EXPECT_THAT(ncclGetLastError(nullptr), HasSubstr("CTAPolicy is 4"));
-  for (const char* const text : {"NVLS_SIMPLE", "no_such", "^", "RING+^RING"}) {
+  for (const char* const text : {"SYMK_ST", "no_such", "^", "RING+^RING"}) {
     EXPECT_EQ(lone.all_reduce(selecting(text)), ncclInvalidArgument) << text;
     EXPECT_THAT(ncclGetLastError(nullptr), HasSubstr("cannot be honored for AllReduce"));
     EXPECT_NCCL(lone.all_reduce(selecting(text, 0)));

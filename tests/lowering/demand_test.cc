@@ -42,6 +42,25 @@ TEST(Demand, OfSlotsCountsBothSidesOfEach) {
   EXPECT_EQ(work.dynamic, 0);
 }
 
+// N ranks reduce S bytes: each link carries (1 + 1/N) S each way by a switch, and 2 (N - 1)/N S by
+// a ring, or directly.
+TEST(Demand, OfATeamCountsWhatTheSwitchCarriesOnce) {
+  for (const int nranks : {3, 4, 8}) {
+    const Schedule two_shot = schedule_of(Collective::AllReduce, "two_shot", nranks);
+    const Demand demand = demand_of(lower(two_shot, {.has_team = true}).value(), {}).value();
+    EXPECT_DOUBLE_EQ(demand.load.team, 1 + 1.0 / nranks);
+    EXPECT_EQ(demand.load.link, 0);
+    EXPECT_DOUBLE_EQ(direct_demand(two_shot).load.link, 2.0 * (nranks - 1) / nranks);
+    EXPECT_EQ(demand.chain.slots, 2);
+    const Schedule gather = schedule_of(Collective::AllGather, "direct", nranks);
+    const Demand of_gather = demand_of(lower(gather, {.has_team = true}).value(), {}).value();
+    EXPECT_DOUBLE_EQ(of_gather.load.team, nranks);  // blocks that come, the own one among them
+    const Schedule scatter = schedule_of(Collective::ReduceScatter, "direct", nranks);
+    const Demand of_scatter = demand_of(lower(scatter, {.has_team = true}).value(), {}).value();
+    EXPECT_DOUBLE_EQ(of_scatter.load.team, nranks);
+  }
+}
+
 // Who reduces has more to do than who sends, with as many threads; who does both has all.
 TEST(Demand, OfWorkersSaysWhichShareOfTheThreadsMovesWhat) {
   const Demand two =

@@ -79,6 +79,19 @@ bool hasten(AccessPlan& plan, const std::function<bool(const LoweredWorker&, con
   });
 }
 
+/// One connection of a team goes by a slot of its own instead.
+bool break_access(AccessPlan& plan, Way way, std::vector<Way> Accesses::*list) {
+  for (auto& channels : plan.workers)
+    for (auto& workers : channels)
+      for (LoweredWorker& lowered : workers)
+        for (Accesses& accesses : lowered.accesses) {
+          if (std::ranges::count(accesses.*list, way) < 2) continue;
+          *std::ranges::find(accesses.*list, way) = Way::Slot;
+          return true;
+        }
+  return false;
+}
+
 bool has_dynamic_tiles(const LoweredWorker& lowered) {
   return lowered.plan.tiles == Tiles::Dynamic &&
          std::ranges::any_of(lowered.steps, [](const Step& step) { return step.connection >= 0; });
@@ -181,6 +194,49 @@ const Mutation kMutations[] = {
        });
      },
      {kOtherTile}},
+    {"a_chunk_of_a_team_that_nobody_awaits",
+     [](AccessPlan& plan) {
+       return erase(plan, &LoweredWorker::steps, [](const LoweredWorker&, const Step& step) {
+         return step.event == Event::AwaitArrival && uses_team(step.way);
+       });
+     },
+     {kOtherTile}},
+    {"a_team_load_without_the_own_part",
+     [](AccessPlan& plan) { return erase_event(plan, Event::Stage); },
+     {"before it has stored its own part"}},
+    {"a_team_store_without_the_credit_of_one",
+     [](AccessPlan& plan) {
+       return erase(plan, &LoweredWorker::steps, [&](const LoweredWorker&, const Step& step) {
+         return step.event == Event::AwaitCredit &&
+                uses_team(plan.connections[static_cast<size_t>(step.connection)].way);
+       });
+     },
+     {"whose credit it has not awaited"}},
+    {"a_team_store_that_one_is_not_told_of",
+     [](AccessPlan& plan) {
+       return erase(plan, &LoweredWorker::steps, [](const LoweredWorker&, const Step& step) {
+         return step.event == Event::Announce && uses_team(step.way);
+       });
+     },
+     {kDeadlock, kWrongBlock}},
+    {"a_team_store_to_some_ranks",
+     [](AccessPlan& plan) { return break_access(plan, Way::TeamStore, &Accesses::sends); },
+     {"not of all ranks of its machine"}},
+    {"a_team_load_from_some_ranks",
+     [](AccessPlan& plan) { return break_access(plan, Way::TeamLoad, &Accesses::receives); },
+     {"not of all ranks of its machine"}},
+    {"a_team_load_of_a_part_that_is_overwritten_in_place",
+     [](AccessPlan& plan) {
+       return break_first(plan, &LoweredWorker::steps, [](LoweredWorker&, Steps& steps) {
+         const auto stage = std::ranges::find(steps, Event::Stage, &Step::event);
+         if (stage == steps.end()) return false;
+         const auto move = std::find_if(stage, steps.end(),
+                                        [](const Step& step) { return step.event == Event::Move; });
+         std::rotate(stage, stage + 1, move + 1);
+         return true;
+       });
+     },
+     {"before it has stored its own part"}},
     {"tiles_that_two_workers_move",
      [](AccessPlan& plan) {
        return break_first(plan, &LoweredWorker::steps, [](LoweredWorker& lowered, Steps& steps) {
@@ -250,16 +306,18 @@ struct Case {
   const planner::Form* algorithm;
   int nranks;
   bool pulls;
+  bool has_team;
 };
 std::string name_of(const Case& c) {
-  return fmt::format("{}_{}_{}_{}{}", c.mutation->name, schedule::name_of(c.algorithm->collective),
-                     c.algorithm->name, c.nranks, c.pulls ? "_pulls" : "");
+  return fmt::format("{}_{}_{}_{}{}{}", c.mutation->name,
+                     schedule::name_of(c.algorithm->collective), c.algorithm->name, c.nranks,
+                     c.pulls ? "_pulls" : "", c.has_team ? "_team" : "");
 }
 void PrintTo(const Case& c, std::ostream* out) { *out << name_of(c); }
 
-AccessPlan plan_of(const planner::Form& algorithm, int nranks, bool pulls) {
-  const Schedule schedule = algorithm.build(nranks, {.root = 1}).take();
-  return lower(schedule, {.pulls = pulls}).take();
+AccessPlan plan_of(const Case& c) {
+  const Schedule schedule = c.algorithm->build(c.nranks, {.root = 1}).take();
+  return lower(schedule, {.pulls = c.pulls, .has_team = c.has_team}).take();
 }
 
 std::vector<Case> cases() {
@@ -267,10 +325,13 @@ std::vector<Case> cases() {
   for (const Mutation& mutation : kMutations)
     for (const planner::Form& algorithm : planner::forms())
       for (const int nranks : {2, 3})
-        for (const bool pulls : {false, true}) {
+        for (const auto& [pulls, has_team] :
+             {std::pair(false, false), {true, false}, {false, true}}) {
           if (pulls && !schedule::reduces(algorithm.collective)) continue;
-          AccessPlan plan = plan_of(algorithm, nranks, pulls);
-          if (mutation.apply(plan)) result.push_back({&mutation, &algorithm, nranks, pulls});
+          const Case c{&mutation, &algorithm, nranks, pulls, has_team};
+          AccessPlan plan = plan_of(c);
+          if (has_team && !plan.routes.use_team()) continue;
+          if (mutation.apply(plan)) result.push_back(c);
         }
   return result;
 }
@@ -278,7 +339,7 @@ std::vector<Case> cases() {
 class EveryLoweredMutant : public testing::TestWithParam<Case> {};
 
 TEST_P(EveryLoweredMutant, IsRefused) {
-  AccessPlan plan = plan_of(*GetParam().algorithm, GetParam().nranks, GetParam().pulls);
+  AccessPlan plan = plan_of(GetParam());
   const CheckOptions options{.with_aborts = GetParam().mutation->is_of_aborts};
   ASSERT_TRUE(check(plan, options).is_ok());
   ASSERT_TRUE(GetParam().mutation->apply(plan));

@@ -81,6 +81,38 @@ const Row kRows[] = {
 };
 // clang-format on
 
+TEST(Routes, GoByATeamWhereOneRankSendsToAllOrReducesOfAll) {
+  const std::pair<std::pair<Collective, const char*>, std::string> rows[] = {
+      {{Collective::AllReduce, "ring"}, ""},
+      {{Collective::AllReduce, "one_shot"}, "0 team store"},
+      {{Collective::AllReduce, "two_shot"}, "0 team load, 1 team store"},
+      {{Collective::AllReduce, "recursive_doubling"}, ""},
+      {{Collective::Reduce, "direct"}, "0 team load"},
+      {{Collective::Broadcast, "direct"}, "0 team store"},
+      {{Collective::AllGather, "direct"}, "0 team store"},
+      {{Collective::AllGather, "pat"}, ""},
+      {{Collective::ReduceScatter, "direct"}, "0 team load"},
+      {{Collective::AllToAll, "direct"}, ""},
+      {{Collective::Scatter, "direct"}, "0 put final"},
+  };
+  for (const auto& [algorithm, expected] : rows) {
+    const algorithms::Algorithm& of = *algorithms::find(algorithm.first, algorithm.second);
+    for (const int nranks : {4, 8}) {
+      const Routes whole = routes_of(of.build(nranks, {}).take(), {}, true);
+      EXPECT_EQ(text_of(whole), expected)
+          << schedule::name_of(algorithm.first) << " " << algorithm.second;
+      // A rank's own part excludes no more than the whole.
+      for (int rank = 0; rank < nranks; ++rank) {
+        const Routes part = routes_of(of.build(nranks, {.only_rank = rank}).take(), {}, true);
+        for (const auto& [tag, route] : whole.of_tags())
+          EXPECT_TRUE(!uses_team(route.way) || uses_team(part.of(tag).way) ||
+                      !part.of_tags().contains(tag))
+              << algorithm.second << ", rank " << rank << ", tag " << tag;
+      }
+    }
+  }
+}
+
 TEST(Routes, AreDirectWhereverTheFormOfAnAlgorithmAllowsIt) {
   for (const auto& [collective, algorithm, two, three, four, eight] : kRows) {
     for (const auto& [nranks, expected] :

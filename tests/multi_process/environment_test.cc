@@ -231,13 +231,13 @@ TEST(Environment, ValuesThatAreNotTakenAreNamed) {
 }
 
 TEST(Environment, WhatHasNoEffectIsSaidOnce) {
-  const Process::Environment useless{{"NCCL_NVLS_ENABLE", "1"}, {"NCCL_IB_HCA", "mlx5_0"}};
+  const Process::Environment useless{{"NCCL_MNNVL_ENABLE", "1"}, {"NCCL_IB_HCA", "mlx5_0"}};
   EXPECT_THAT(output_of(useless), IsEmpty());
   Process::Environment with_log = useless;
   with_log.insert({"NCCL_DEBUG", "INFO"});
   const std::string output = output_of(with_log);
   for (const char* text :
-       {"NCCL_NVLS_ENABLE set by environment to 1 has no effect: NVLink multicast",
+       {"NCCL_MNNVL_ENABLE set by environment to 1 has no effect: NVLink between",
         "NCCL_IB_HCA set by environment to mlx5_0 has no effect: no InfiniBand"}) {
     const size_t first = output.find(text);
     EXPECT_NE(first, std::string::npos) << text << " is not in\n" << output;
@@ -298,7 +298,7 @@ TEST(Environment, AnUnknownAlgorithmFailsInitNamingIt) {
 }
 
 TEST(Environment, ASelectionThatLeavesNothingFailsTheCall) {
-  EXPECT_THAT(output_of({{"NCCL_ALGO", "nvls"}}, 10 + ncclInvalidUsage),
+  EXPECT_THAT(output_of({{"NCCL_ALGO", "collnetchain"}}, 10 + ncclInvalidUsage),
               AllOf(HasSubstr("no algorithm/protocol available"),
                     HasSubstr("NCCL_ALGO of rank 0 leaves none"), Not(HasSubstr("NCCL_PROTO"))));
 }

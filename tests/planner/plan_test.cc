@@ -2,9 +2,11 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "executor/protocol/pull.h"
+#include "lowering/routes.h"
 
 namespace niccolite::planner {
 namespace {
@@ -51,6 +53,92 @@ TEST(Plan, EveryRankChoosesAlike) {
           ASSERT_LE(left.channels, settings.shapes[static_cast<size_t>(a.protocol)].channels);
           ASSERT_GT(a.microseconds, 0);
         }
+}
+
+/// Settings of ranks with a team, by which alone operations may go.
+Settings by_team_alone(gpu::Kind machine, int nranks, const Limits& limits = {}) {
+  Settings settings = settings_for(machine, nranks, limits);
+  set_team(settings, nranks);
+  for (FormSet& allowed : settings.forms) allowed.reset().set(kNvlsBit);
+  return settings;
+}
+
+TEST(Plan, GoesByATeamWhereOneRankSendsToAllOrReducesOfAll) {
+  for (const gpu::Kind machine : {gpu::Kind::Cuda, gpu::Kind::Virtual})
+    for (const int nranks : {2, 3, 8, 16}) {
+      const Settings settings = by_team_alone(machine, nranks);
+      EXPECT_LE(team_bytes(settings), kMostTeamBytes);
+      for (const Collective collective :
+           {Collective::AllReduce, Collective::Reduce, Collective::Broadcast, Collective::AllGather,
+            Collective::ReduceScatter})
+        for (const size_t count : {size_t{1}, size_t{1} << 16, size_t{1} << 24}) {
+          // Direct algorithms connect so many real GPUs.
+          if (machine == gpu::Kind::Cuda && nranks > 8) continue;
+          const Request request{.collective = collective,
+                                .count = count,
+                                .type = DataType::Float32,
+                                .root = nranks - 1};
+          const Plan plan = Planner(settings, 0).collective(request).value();
+          EXPECT_TRUE(plan.choice.by_team);
+          EXPECT_EQ(plan.team_ranks, nranks);
+          EXPECT_EQ(plan.choice, Planner(settings, nranks - 1).collective(request).value().choice);
+          const executor::Partition& partition = plan.partitions[0];
+          EXPECT_LE(partition.channels, plan.team_shape.channels);
+          EXPECT_LE(partition.chunk * executor::size_of(plan.type), plan.team_shape.slot_bytes);
+          EXPECT_TRUE(std::ranges::any_of(plan.program->ports, [](const executor::Port& port) {
+            return lowering::is_team_tag(port.tag) && lowering::uses_team(port.route.way);
+          }));
+        }
+      Planner planner(settings, 0);
+      // Two ranks send to all others whatever they send.
+      EXPECT_EQ(planner.collective({.collective = Collective::AllToAll, .count = 8}).is_ok(),
+                nranks == 2);
+      // Beside other operations.
+      EXPECT_FALSE(planner.collective(all_reduce(8, DataType::Float32, Operation::Sum), 1).is_ok());
+    }
+  const Settings few = by_team_alone(gpu::Kind::Cuda, 8, {.nvls_ctas = 3});
+  EXPECT_EQ(few.team_shape.channels, 3u);
+}
+
+TEST(Plan, GoesByATeamIfSwitchesReduceTheTypeByTheOperation) {
+  using enum Operation;
+  Settings settings = by_team_alone(gpu::Kind::Virtual, 4);
+  const auto is_possible = [&](DataType type, Operation operation) {
+    const Result<Plan> plan = Planner(settings, 0).collective(all_reduce(1000, type, operation));
+    if (!plan.is_ok()) {
+      EXPECT_THAT(plan.status().message(), HasSubstr("switches do not reduce this type"));
+    }
+    return plan.is_ok();
+  };
+  for (const DataType type : {DataType::Float16, DataType::Bfloat16, DataType::Int32,
+                              DataType::Uint32, DataType::Int64, DataType::Uint64}) {
+    for (const Operation operation : {Sum, Min, Max}) EXPECT_TRUE(is_possible(type, operation));
+    for (const Operation operation : {Product, Average, PreMulSum})
+      EXPECT_FALSE(is_possible(type, operation));
+  }
+  for (const DataType type : {DataType::Float32, DataType::Float64}) {
+    EXPECT_TRUE(is_possible(type, Sum));
+    for (const Operation operation : {Min, Max, Product, Average})
+      EXPECT_FALSE(is_possible(type, operation));
+  }
+  for (const DataType type : {DataType::Int8, DataType::Uint8})
+    EXPECT_FALSE(is_possible(type, Sum));
+  // The order in which a switch reduces is its own.
+  settings.is_invariant = true;
+  EXPECT_FALSE(is_possible(DataType::Float32, Sum));
+  EXPECT_TRUE(Planner(settings, 0)
+                  .collective({.collective = Collective::AllGather, .count = 1000})
+                  .is_ok());
+}
+
+TEST(Plan, GoesByATeamOnlyIfItIsAskedToWhereNobodyKnowsTheSwitch) {
+  Settings settings = settings_for(gpu::Kind::Virtual, 8);
+  set_team(settings, 8);
+  for (size_t count = 1; count < (size_t{1} << 26); count *= 8)
+    EXPECT_FALSE(Planner(settings, 0)
+                     .collective(all_reduce(count, DataType::Float32, Operation::Sum))
+                     .value()
+                     .choice.by_team);
 }
 
 TEST(Plan, BothEndsOfAMessageChooseAlikeWhateverElseTheyDo) {

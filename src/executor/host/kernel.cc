@@ -176,7 +176,7 @@ Result<PreparedLaunch> PreparedLaunch::create(Launch launch) {
 Status PreparedLaunch::launch(gpu::virtual_::VirtualMachine& machine, int device,
                               gpu::StreamHandle stream, std::span<const Buffers> buffers,
                               uint64_t number, StartOrder order) const {
-  Plan plan = TRY(plan_->with_buffers(buffers, number));
+  Plan plan = TRY(plan_->with_buffers(buffers, number, &machine));
   return machine.launch(
       device, stream,
       std::make_shared<LaunchKernel>(std::move(plan), std::move(order), Residency::of(device)));

@@ -28,6 +28,19 @@ Status check_connections(const Launch& launch) {
   return {};
 }
 
+Status check_team_slots(const Launch& launch, size_t port) {
+  const FifoShape& slots = launch.team_shape;
+  const Work& work = launch.works[static_cast<size_t>(launch.program->ports[port].work)];
+  if (!std::has_single_bit(slots.depth) ||
+      uint64_t{work.first_channel} + work.partition.channels > slots.channels ||
+      work.partition.chunk * size_of(launch.type) > slots.slot_bytes ||
+      launch.protocol != Protocol::Simple || work.turn.is_one_of_several()) {
+    return Status::internal("port {} goes by a team's {} slots of {} bytes in {} channels", port,
+                            slots.depth, slots.slot_bytes, slots.channels);
+  }
+  return {};
+}
+
 Status check_work(const Launch& launch, const Work& work, const WorkShape& shape) {
   const Partition& partition = work.partition;
   // Without connections, channels are but shares of the data.
@@ -113,6 +126,8 @@ Status check(const Launch& launch, std::vector<int>& workers_of_ports) {
   for (size_t w = 0; w < program.works.size(); ++w) {
     TRY(check_work(launch, launch.works[w], program.works[w]).with_context("work {}", w));
   }
+  for (size_t p = 0; p < launch.ports.size(); ++p)
+    if (uses_team(launch.ports[p].way)) TRY(check_team_slots(launch, p));
   workers_of_ports.assign(program.ports.size(), -1);
   for (size_t l = 0; l < program.workers.size(); ++l) {
     const CompactWorker& worker = program.workers[l];
@@ -172,8 +187,10 @@ Result<Plan> Plan::create(Launch launch, std::vector<lowering::WorkerPlan> worke
   return Plan(std::move(launch), std::move(workers), workers_of_ports);
 }
 
-Result<Plan> Plan::with_buffers(std::span<const Buffers> buffers, uint64_t number) const {
+Result<Plan> Plan::with_buffers(std::span<const Buffers> buffers, uint64_t number,
+                                gpu::virtual_::VirtualMachine* machine) const {
   Plan plan = *this;
+  plan.machine_ = machine;
   plan.launch_.number = number;
   for (size_t w = 0; w < plan.launch_.works.size() && w < buffers.size(); ++w)
     plan.launch_.works[w].buffers = buffers[w];
@@ -182,6 +199,8 @@ Result<Plan> Plan::with_buffers(std::span<const Buffers> buffers, uint64_t numbe
 }
 
 Status Plan::check_buffers() const {
+  if (launch_.team_ranks > 0 && machine_ == nullptr)
+    return Status::internal("{}: a team without a machine", kWhere);
   std::vector<Buffers> buffers;
   for (const Work& work : launch_.works) buffers.push_back(work.buffers);
   return needs_.check(buffers).with_context(kWhere);

@@ -13,6 +13,10 @@
 #include "executor/launch.h"
 #include "executor/list_tiles.h"
 
+namespace niccolite::gpu::virtual_ {
+class VirtualMachine;
+}
+
 namespace niccolite::executor::host {
 
 class Plan {
@@ -23,13 +27,16 @@ class Plan {
   static Result<Plan> create(Launch launch);
   /// With these plans of the program's workers. Further errors: check_plan().
   static Result<Plan> create(Launch launch, std::vector<lowering::WorkerPlan> workers);
-  /// Returns this plan for other buffers, by work, and another Launch::number. InternalError when
-  /// there is one too few.
-  Result<Plan> with_buffers(std::span<const Buffers> buffers, uint64_t number) const;
+  /// Returns this plan for other buffers, by work, another Launch::number, and on `machine`.
+  /// InternalError when there is one too few.
+  Result<Plan> with_buffers(std::span<const Buffers> buffers, uint64_t number,
+                            gpu::virtual_::VirtualMachine* machine) const;
   /// Are there all buffers that the works need?
   Status check_buffers() const;
 
   const Launch& launch() const { return launch_; }
+  /// That it runs on, which finds the memory of a team; null: nobody has said.
+  gpu::virtual_::VirtualMachine* machine() const { return machine_; }
   const Program& program() const { return *launch_.program; }
   const Reducer& reducer() const { return reducer_; }
   size_t element_bytes() const { return reducer_.element_bytes(); }
@@ -64,6 +71,7 @@ class Plan {
        const std::vector<int>& workers_of_ports);
 
   Launch launch_;
+  gpu::virtual_::VirtualMachine* machine_ = nullptr;
   Reducer reducer_;
   BufferNeeds needs_;
   std::shared_ptr<const Tables> tables_;

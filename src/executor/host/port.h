@@ -63,6 +63,7 @@ class PortState {
     end_ = step_ + steps;
     tag_ = tag;
     foreign_tag_.reset();
+    team_ = nullptr;
     deliveries_ = 0;
     bell_ = address.bells[channel % kMostProxies];
     notes_ = address.notes == nullptr ? nullptr : address.notes + size_t{channel} * depth_;
@@ -84,6 +85,13 @@ class PortState {
       if (is_late && bell_ != nullptr) bell_->announce();
     }
   }
+
+  /// After begin(), when this end stores to the slots of a team, or loads from them: the address of
+  /// the first one of this channel.
+  void go_by_team(const std::byte* slots) { team_ = slots; }
+  bool goes_by_team() const { return team_ != nullptr; }
+  /// Returns the address of all members' slots of the present step. slot() is this rank's own.
+  const std::byte* team_slot() const { return team_ + (step_ & (depth_ - 1)) * slot_bytes_; }
 
   /// After begin(), when the connection is of direct puts or gets: see advertisement.h.
   void begin_advertisement(AdvertisementRole role, bool is_direct_get) {
@@ -373,10 +381,11 @@ class PortState {
   ControlBlock* own_ = nullptr;
   ControlBlock* peer_ = nullptr;
   std::byte* slots_ = nullptr;  // of this channel
-  uint64_t step_ = 0;           // next step
-  uint64_t remote_ = 0;         // the other end's counter when last looked at
-  uint64_t base_ = 0;           // the operation's first step
-  uint64_t end_ = 0;            // the step after its last
+  const std::byte* team_ = nullptr;
+  uint64_t step_ = 0;    // next step
+  uint64_t remote_ = 0;  // the other end's counter when last looked at
+  uint64_t base_ = 0;    // the operation's first step
+  uint64_t end_ = 0;     // the step after its last
   uint32_t depth_ = 0;
   uint32_t slot_bytes_ = 0;
   uint16_t tag_ = 0;

@@ -40,9 +40,14 @@ void ProgramExecution::begin() {
     for (const uint16_t number : plan_.ports_of(worker)) {
       const Port& port = plan_.program().ports[number];
       const uint64_t steps = static_cast<uint64_t>(port.steps) * work.partition.rounds;
-      state->begin(launch.ports[number], launch.shape, work.first_channel + channel, port.is_send,
-                   steps, work.tag, work.turn);
-      if (const lowering::Way way = launch.ports[number].way; way != lowering::Way::Slot) {
+      state->begin(launch.ports[number], shape_of(launch, number), work.first_channel + channel,
+                   port.is_send, steps, work.tag, work.turn);
+      const lowering::Way way = launch.ports[number].way;
+      // Whoever stores to a team's slots, or loads from them; the other ends have their own alone.
+      if (way == (port.is_send ? lowering::Way::TeamStore : lowering::Way::TeamLoad))
+        state->go_by_team(launch.ports[number].team +
+                          launch.team_shape.slot_offset(work.first_channel + channel, 0));
+      if (!uses_slots(way)) {
         state->begin_advertisement(
             advertises(launch, number) ? AdvertisementRole::Makes : AdvertisementRole::Takes,
             way == lowering::Way::DirectGet);
@@ -50,9 +55,11 @@ void ProgramExecution::begin() {
       ++state;
     }
   });
+  if (launch.team_ranks > 0) team_ = Team::find(*plan_.machine(), launch);
   if (UserMemorySteps::may_serve(launch)) user_memory_.emplace(plan_, reducer_);
   for (Worker& worker : workers_) {
     if (user_memory_) worker.use(*user_memory_);
+    if (launch.team_ranks > 0) worker.use(team_);
     worker.make_advertisements();
   }
 }

@@ -9,6 +9,7 @@
 
 #include "executor/host/plan.h"
 #include "executor/host/port.h"
+#include "executor/host/team.h"
 #include "executor/host/user_memory_steps.h"
 #include "executor/host/worker.h"
 
@@ -42,6 +43,7 @@ class ProgramExecution {
   std::vector<uint64_t> next_tiles_;            // by worker of the program: see Worker
   std::vector<PortState> ports_;                // [channel][worker][Plan::ports_of]
   std::optional<UserMemorySteps> user_memory_;  // none: all goes through slots
+  Team team_;                                   // of a launch that has one
   std::vector<Worker> workers_;                 // they point into all of this
 };
 

@@ -172,6 +172,8 @@ void Worker::start_tile_at(uint64_t start, uint64_t bytes) {
 }
 
 bool Worker::may_begin() {
+  // A member without memory has left: the communicator hears of that.
+  if (team_ != nullptr && !team_->is_complete()) return false;
   for (uint32_t i = 0; i < instruction().send_count; ++i) {
     if (send_port(i).has_credit()) continue;
     blocked_ = instruction().send + i;
@@ -255,11 +257,10 @@ bool Worker::move_strip() {
   // Packed: [operand][strip_], then the result. Simple: the local operand, if it is scaled.
   alignas(64) std::byte staging[kStagingBytes];
   const std::byte* operands[kMostOperands];
-  if (!gather(staging, operands)) return false;
+  const uint32_t operand_count = gather(staging, operands);
+  if (operand_count == 0) return false;
 
   const CompactInstruction& present = instruction();
-  const uint32_t operand_count =
-      present.receive_count + (present.source != OperandBuffer::None ? 1u : 0u);
   const bool scales_result = (present.flags & kFinish) != 0 && reducer_->scales_result();
   const std::byte* result = operands[0];
   if (operand_count > 1 || scales_result) {
@@ -279,32 +280,64 @@ bool Worker::move_strip() {
   return true;
 }
 
-// Finds this strip of every operand, in reduction order. A packed slot is read once; were its words
-// to be read again, they might not be the same.
-bool Worker::gather(std::byte* staging, const std::byte** operands) {
+bool Worker::has_team_among(uint32_t first, uint32_t count) const {
+  for (uint32_t i = first; i < first + count; ++i)
+    if (port(i).goes_by_team()) return true;
+  return false;
+}
+
+// This strip of the local operand; scaled, if it is to be, in `staging`.
+const std::byte* Worker::local_operand(std::byte* staging) {
+  const CompactInstruction& present = instruction();
+  const std::byte* const operand = local(present.source, present.source_block);
+  if (present.source != OperandBuffer::Input || !reducer_->scales_input()) return operand;
+  reducer_->scale_input(operand, staging, strip_ / plan_->element_bytes());
+  return staging;
+}
+
+// The strip of all members' slots, in the order in which they joined, the local operand in its own.
+uint32_t Worker::load_from_team(const PortState& from, std::byte* staging,
+                                const std::byte** operands) {
+  std::memcpy(from.slot() + offset_, local_operand(staging), strip_);
+  for (size_t member = 0; member < team_->size(); ++member)
+    operands[member] = team_->at(member, from.team_slot()) + offset_;
+  return static_cast<uint32_t>(team_->size());
+}
+
+void Worker::store_to_team(const PortState& to, const std::byte* result) {
+  for (size_t member = 0; member < team_->size(); ++member)
+    std::memcpy(team_->at(member, to.team_slot()) + offset_, result, strip_);
+}
+
+// Finds this strip of every operand, in reduction order: how many there are, or 0 if it is not all
+// there. A packed slot is read once; were its words to be read again, they might not be the same.
+uint32_t Worker::gather(std::byte* staging, const std::byte** operands) {
   const CompactInstruction& present = instruction();
   const Protocol protocol = plan_->launch().protocol;
   uint32_t operand = 0;
+  const bool loads_from_team = has_team_among(present.receive, present.receive_count);
+  bool has_loaded = false;
   for (uint32_t i = 0; i <= present.receive_count; ++i) {
-    if (present.source != OperandBuffer::None && i == present.source_position) {
-      operands[operand] = local(present.source, present.source_block);
-      if (present.source == OperandBuffer::Input && reducer_->scales_input()) {
-        // With Simple no other operand is staged, and a strip does not shrink with their number.
-        std::byte* scaled = is_packed(protocol) ? staging + operand * strip_ : staging;
-        assert(scaled + strip_ <= staging + kStagingBytes);
-        reducer_->scale_input(operands[operand], scaled, strip_ / plan_->element_bytes());
-        operands[operand] = scaled;
-      }
-      ++operand;
+    if (present.source != OperandBuffer::None && i == present.source_position && !loads_from_team) {
+      // With Simple no other operand is staged, and a strip does not shrink with their number.
+      std::byte* const scaled = is_packed(protocol) ? staging + operand * strip_ : staging;
+      assert(scaled + strip_ <= staging + kStagingBytes);
+      operands[operand++] = local_operand(scaled);
     }
     if (i == present.receive_count) break;
     const PortState& from = receive_port(i);
+    if (from.goes_by_team()) {
+      // An instruction has one load.
+      if (!has_loaded) operand += load_from_team(from, staging, operands + operand);
+      has_loaded = true;
+      continue;
+    }
     if (is_packed(protocol)) {
       std::byte* unpacked = staging + operand * strip_;
       assert(unpacked + strip_ <= staging + kStagingBytes);
       if (!PackedSlot(protocol, from).unpack(offset_, strip_, unpacked)) {
         blocked_ = present.receive + i;
-        return false;
+        return 0;
       }
       operands[operand] = unpacked;
     } else {
@@ -314,7 +347,7 @@ bool Worker::gather(std::byte* staging, const std::byte** operands) {
     }
     ++operand;
   }
-  return true;
+  return operand;
 }
 
 // Stores the strip to all destinations that do not have it yet; in place, the source may be one.
@@ -325,11 +358,16 @@ void Worker::deliver(const std::byte* result) {
     std::byte* target = local(present.target, present.target_block);
     if (target != result) std::memcpy(target, result, strip_);
   }
+  bool is_stored_to_team = false;
   for (uint32_t i = 0; i < present.send_count; ++i) {
     const PortState& to = send_port(i);
     // The peer, or the proxy, reads it where it is.
     if (to.has_advertised() || sent_from(to) != nullptr) continue;
-    if (is_packed(protocol)) {
+    if (to.goes_by_team()) {
+      // An instruction has one store.
+      if (!is_stored_to_team) store_to_team(to, result);
+      is_stored_to_team = true;
+    } else if (is_packed(protocol)) {
       PackedSlot(protocol, to).pack(offset_, strip_, result);
     } else if (std::byte* const at = destination(to) + offset_; at != result) {
       std::memcpy(at, result, strip_);

@@ -14,6 +14,9 @@
 // instead of reading them (protocol/pull.h, worker_pulls.cc): its tiles are then tiles of the whole
 // block.
 //
+// By a team (team.h) a chunk is stored once to the slots of all ranks of the machine, or the slots
+// of all are loaded as one operand, after the local operand was put in the own one.
+//
 // At connections to other machines chunks may lie in the user's memory instead of slots
 // (user_memory_steps.h, worker_user_memory.cc).
 // Thread safety: one thread at a time.
@@ -25,6 +28,7 @@
 #include "executor/host/budget.h"
 #include "executor/host/plan.h"
 #include "executor/host/port.h"
+#include "executor/host/team.h"
 #include "executor/host/user_memory_steps.h"
 #include "executor/report.h"
 #include "gpu/virtual/tasks.h"
@@ -43,6 +47,8 @@ class Worker {
 
   /// Called before make_advertisements(); `user_memory` outlives the worker.
   void use(const UserMemorySteps& user_memory);
+  /// Called before make_advertisements(), where ports go by a team; `team` outlives the worker.
+  void use(const Team& team) { team_ = &team; }
   /// Called once, when all ports have begun, and before run().
   void make_advertisements();
 
@@ -122,7 +128,11 @@ class Worker {
   void report_mismatch(uint32_t index, uint16_t tag);
   uint64_t strip_bytes() const;
   bool move_strip();
-  bool gather(std::byte* staging, const std::byte** operands);
+  uint32_t gather(std::byte* staging, const std::byte** operands);
+  bool has_team_among(uint32_t first, uint32_t count) const;
+  const std::byte* local_operand(std::byte* staging);
+  uint32_t load_from_team(const PortState& from, std::byte* staging, const std::byte** operands);
+  void store_to_team(const PortState& to, const std::byte* result);
   void deliver(const std::byte* result);
   void finish();
 
@@ -151,6 +161,7 @@ class Worker {
   uint64_t offset_ = 0;        // of the present strip in the chunk
   uint64_t strip_ = 0;         // bytes of the present strip
 
+  const Team* team_ = nullptr;                    // null: no port goes by one
   const UserMemorySteps* user_memory_ = nullptr;  // null: not for this operation
   bool is_draining_ = false;  // all is done, except for chunks on their way from user memory
 

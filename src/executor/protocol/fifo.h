@@ -86,6 +86,9 @@ inline constexpr uint32_t kMostProxies = 4;
 struct PortAddress {
   std::byte* slots =
       nullptr;  // first slot of channel 0: own memory at the receiver, the peer's at the sender
+  // The address of all ranks' slots, where the connection goes by a team (lowering/routes.h).
+  // `slots` are this rank's own then, at either end.
+  std::byte* team = nullptr;
   ControlBlock* control = nullptr;  // own control blocks, by channel
   ControlBlock* remote_control =
       nullptr;  // the peer's control blocks, by channel: this end advances `remote` there

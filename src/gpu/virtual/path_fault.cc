@@ -11,4 +11,10 @@ PathFault path_fault() {
   return text == "zeros" ? PathFault::Zeros : PathFault::None;
 }
 
+MulticastFault multicast_fault() {
+  const std::string& text = parameters::virtual_fault();
+  if (text == "unbound") return MulticastFault::Unbound;
+  return text == "hung" ? MulticastFault::Hung : MulticastFault::None;
+}
+
 }  // namespace niccolite::gpu::virtual_

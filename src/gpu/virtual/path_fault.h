@@ -12,4 +12,12 @@ enum class PathFault : unsigned char {
 };
 PathFault path_fault();
 
+/// MulticastFault: how binding memory to a multicast team fails, for tests.
+enum class MulticastFault : unsigned char {
+  None,
+  Unbound,  // fails, as without a fabric manager
+  Hung,     // does not return for a minute
+};
+MulticastFault multicast_fault();
+
 }  // namespace niccolite::gpu::virtual_

@@ -2,12 +2,15 @@
 
 #include <sys/mman.h>
 
+#include <chrono>
 #include <memory>
+#include <thread>
 #include <utility>
 
 #include "base/forks.h"
 #include "gpu/multicast_bindings.h"
 #include "gpu/virtual/mappings.h"
+#include "gpu/virtual/path_fault.h"
 #include "gpu/virtual/virtual_memory.h"
 
 namespace niccolite::gpu::virtual_ {
@@ -71,6 +74,9 @@ Status VirtualMulticast::bind(const MulticastTeam& team, int device, size_t offs
   const auto refused = [&](Error error) {
     return check("bind to a multicast team memory of", device, error);
   };
+  const MulticastFault fault = multicast_fault();
+  if (fault == MulticastFault::Unbound) return refused(Error::SystemNotReady);
+  if (fault == MulticastFault::Hung) std::this_thread::sleep_for(std::chrono::minutes(1));
   auto* const held = static_cast<Team*>(team.handle());
   if (!held->object->await_team(Deadline::after(kTeamPatience)))
     return refused(Error::SystemNotReady);

@@ -19,8 +19,6 @@ namespace {
 // NCCL's algorithms that this library does not have. The names are known, and select nothing.
 constexpr std::string_view kForeignNames[] = {"collnet_direct_simple",
                                               "collnet_chain_simple",
-                                              "nvls_simple",
-                                              "nvlstree_simple",
                                               "symk_agxll_r",
                                               "symk_agxllmc_r",
                                               "symk_ld",
@@ -57,8 +55,11 @@ std::optional<Selection> named(Collective collective, std::string_view name) {
 
 Selection everything(Collective collective) {
   Selection all{};
-  for (FormSet& set : all)
+  for (FormSet& set : all) {
     for (const Form& form : forms_of(collective)) set.set(index_of(form));
+    set.set(kNvlsBit);
+    set.set(kNvlsTreeBit);
+  }
   return all;
 }
 
@@ -76,7 +77,10 @@ Selection product(Collective collective, std::string_view text) {
 }
 
 bool selects(const Selection& selection, const Option& option) {
-  return selection[static_cast<size_t>(option.protocol)].test(index_of(*option.form));
+  return selection[static_cast<size_t>(option.protocol)].test(
+      !option.by_team                          ? index_of(*option.form)
+      : option.form->traits().follows_machines ? kNvlsTreeBit
+                                               : kNvlsBit);
 }
 
 }  // namespace

@@ -34,11 +34,11 @@ double weight_of_ctas(double microseconds, int nranks) {
 /// The price of a variant whose buffers should be reached and are not, as at their first uses. None
 /// if buffers are not expected to be reached, and for words and lines, which never go direct.
 std::optional<Price> price_through_slots(Settings settings, const Variant& variant) {
-  if (settings.machine != gpu::Kind::Cuda || !settings.reaches_users ||
+  if (settings.machine != gpu::Kind::Cuda || !settings.reaches_users || variant.by_team ||
       !publishes_chunks(variant.protocol))
     return std::nullopt;
   settings.reaches_users = false;
-  return Price::of(settings, *variant.form, variant.protocol);
+  return Price::of(settings, variant);
 }
 
 /// Gives an obstacle to all options but the possible ones of the highest priority (schedule::Use).
@@ -66,7 +66,7 @@ void prefer_highest_priority(std::vector<Option>& options, int nranks) {
 }  // namespace
 
 std::vector<Choice> choices_of(const Settings& settings, const Workload& work, Variant variant) {
-  const Price price = Price::of(settings, *variant.form, variant.protocol);
+  const Price price = Price::of(settings, variant);
   const std::optional<Price> through_slots = price_through_slots(settings, variant);
   const int possible = most_parts(variant.protocol);
   const int least = std::clamp(settings.chunk_parts, 1, possible);
@@ -76,7 +76,13 @@ std::vector<Choice> choices_of(const Settings& settings, const Workload& work, V
   const int most = settings.chunk_parts == 0 && is_cut ? possible : least;
   std::vector<Choice> choices;
   for (const int channels : channel_counts(settings, variant.protocol, work)) {
-    variant.channels = channels;
+    if (variant.by_team && channels > static_cast<int>(settings.team_shape.channels) &&
+        !choices.empty()) {
+      break;
+    }
+    variant.channels = variant.by_team
+                           ? std::min(channels, static_cast<int>(settings.team_shape.channels))
+                           : channels;
     for (variant.parts = least; variant.parts <= most; variant.parts *= 2) {
       const size_t chunk = chunk_bytes(settings, work.collective, variant);
       // Data that fit a smaller chunk are not cut by it.
@@ -98,27 +104,41 @@ std::vector<Option> survey(const Settings& settings, Collective collective, size
   // Derived prices decide if no direct variant was measured. Measured chains, which pass data from
   // rank to rank, do not count: the longest measured chain says little about longer ones.
   bool has_direct = false;
-  for (const Form& form : forms_of(collective))
-    for (int p = 0; p < executor::kProtocols; ++p) {
-      const Variant variant{.form = &form, .protocol = static_cast<Protocol>(p)};
-      Option& option = options.emplace_back();
-      option.form = variant.form;
-      option.protocol = variant.protocol;
-      option.obstacle = obstacle_to(settings, variant, bytes);
-      if (!option.obstacle.empty()) continue;
-      option.competes = is_fitted(settings, form, variant.protocol);
-      has_direct |= option.competes && (form.traits().connects_all || form.is_of_messages());
-    }
+  const auto add = [&](const Variant& variant) {
+    Option& option = options.emplace_back();
+    option.form = variant.form;
+    option.protocol = variant.protocol;
+    option.by_team = variant.by_team;
+    option.obstacle = obstacle_to(settings, variant, bytes);
+    if (!option.obstacle.empty()) return;
+    const Form& form = *variant.form;
+    option.competes = competes(settings, variant);
+    has_direct |= option.competes && !variant.by_team &&
+                  (form.traits().connects_all || form.is_of_messages());
+  };
+  for (const Form& form : forms_of(collective)) {
+    for (int p = 0; p < executor::kProtocols; ++p)
+      add({.form = &form, .protocol = static_cast<Protocol>(p)});
+    // Teams have slots for whole chunks.
+    if (settings.team_ranks > 0 && !form.is_of_messages())
+      add({.form = &form, .protocol = Protocol::Simple, .by_team = true});
+  }
+  // A team whose switch nobody has measured has no price to compare: it competes with no other way.
+  const bool has_other = std::ranges::any_of(
+      options, [](const Option& option) { return option.obstacle.empty() && !option.by_team; });
   for (Option& option : options) {
     // Nobody measures a user's algorithm for the tuning. It competes by its derived price.
     const bool is_of_file = option.form->loaded() != nullptr;
-    option.competes |= option.obstacle.empty() && (!has_direct || is_of_file);
+    option.competes |=
+        option.obstacle.empty() && (option.by_team ? !has_other : !has_direct || is_of_file);
   }
   prefer_highest_priority(options, settings.nranks);
   for (Option& option : options) {
     if (!option.obstacle.empty()) continue;
     if (of == Surveyed::WhatDecides && !option.competes) continue;
-    option.choices = choices_of(settings, work, {.form = option.form, .protocol = option.protocol});
+    option.choices =
+        choices_of(settings, work,
+                   {.form = option.form, .protocol = option.protocol, .by_team = option.by_team});
   }
   return options;
 }

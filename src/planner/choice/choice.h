@@ -19,6 +19,7 @@ struct Choice : Variant {
 struct Option {
   const Form* form = nullptr;
   executor::Protocol protocol = executor::Protocol::Simple;
+  bool by_team = false;
   std::string obstacle;   // a phrase; empty: it may be chosen
   bool competes = false;  // competes with the measured variants (Price); false with an obstacle
   std::vector<Choice> choices;  // without obstacle: not empty in a survey of all

@@ -11,6 +11,7 @@
 #include "algorithms/loaded.h"
 #include "executor/program.h"
 #include "planner/prices/price.h"
+#include "planner/routes.h"
 
 namespace niccolite::planner {
 namespace {
@@ -102,6 +103,20 @@ std::string names_of(const ProtocolSet& protocols) {
   return text;
 }
 
+std::string obstacle_to_team(const Settings& settings, const Variant& variant) {
+  const Form& form = *variant.form;
+  if (settings.team_ranks == 0) return "needs a switch that multicasts, which the ranks have not";
+  if (settings.is_invariant && schedule::reduces(form.collective))
+    return "reduces in the switch's order, which NICCOLITE_INVARIANT forbids";
+  if (!goes_by_team(settings, form))
+    return "has nothing that one rank sends to all of its machine, or reduces of all";
+  if (!allows_team(settings, form)) return "is left out by NCCL_ALGO";
+  const auto kind = static_cast<size_t>(form.collective);
+  if (!settings.protocols[kind][static_cast<size_t>(variant.protocol)])
+    return "is left out by NCCL_PROTO";
+  return {};
+}
+
 }  // namespace
 
 std::string obstacle_to(const Settings& settings, const Variant& variant) {
@@ -110,6 +125,7 @@ std::string obstacle_to(const Settings& settings, const Variant& variant) {
   const auto protocol = static_cast<size_t>(variant.protocol);
   std::string impossible = why_impossible(settings, form, variant.protocol);
   if (!impossible.empty()) return impossible;
+  if (variant.by_team) return obstacle_to_team(settings, variant);
   if (settings.is_invariant && !reduces_in_one_order(settings, form))
     return "reduces in an order of its own, which NICCOLITE_INVARIANT forbids";
   if (!allows(settings, form)) return "is left out by NCCL_ALGO";
@@ -154,13 +170,19 @@ Status why_none(const Settings& settings, Collective collective, size_t bytes) {
   if (variables.empty())
     return Status::invalid_usage("this version has no algorithm for {} over {} ranks",
                                  function_name(collective), settings.nranks);
+  const FormSet& allowed = settings.forms[static_cast<size_t>(collective)];
+  const bool names_nvls = allowed.test(kNvlsBit) || allowed.test(kNvlsTreeBit);
   return Status::invalid_usage(
       "no algorithm/protocol available for {} of {} bytes over {} ranks: {} of rank 0 leave{} "
       "none. "
-      "This version has {} for so many ranks, by {}{}",
+      "This version has {} for so many ranks, by {}{}{}",
       function_name(collective), bytes, settings.nranks, variables,
       variables.find(" and ") != std::string::npos ? "" : "s", names.empty() ? "nothing" : names,
-      names_of(protocols_between_ranks(settings)), of_files);
+      names_of(protocols_between_ranks(settings)), of_files,
+      names_nvls ? ". NVLS has nothing for it: the ranks have no multicast team (NCCL_DEBUG=INFO "
+                   "says why at initialization), or switches do not reduce this type by this "
+                   "operation, or the operation is not theirs"
+                 : "");
 }
 
 }  // namespace niccolite::planner

@@ -7,6 +7,7 @@
 
 #include "executor/protocol/fifo.h"
 #include "planner/form.h"
+#include "planner/settings.h"
 
 namespace niccolite::planner {
 
@@ -62,6 +63,10 @@ std::vector<Token> algorithm_tokens(Collective collective) {
     }
   };
   for (int c = 0; c < schedule::kCollectives; ++c) add_all_of(static_cast<Collective>(c));
+  // Any algorithm may go by a multicast team.
+  const bool may_go_by_team = collective != Collective::PointToPoint;
+  add("nvls", may_go_by_team ? 1u << kNvlsBit : 0);
+  add("nvlstree", may_go_by_team ? 1u << kNvlsTreeBit : 0);
   return tokens;
 }
 

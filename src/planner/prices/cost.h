@@ -76,6 +76,8 @@ struct Properties {
   double fill = 1;           // of a chunk's transfer, for each hop
   double direct_fill = 1;    // of that, where the hop is a put or a get
   double overlap = 0;        // of latency and transfer, as Cost has it
+  double team = 0;           // of a rank's link, each way, for what a switch multicasts or reduces;
+                             // 0: unknown, and only NCCL_ALGO has data go so
   double crowd = 0;          // for each channel, of workers with fixed tiles,
   double dynamic_crowd = 0;  // and with dynamic ones
   double spread = 0;         // that a channel is faster by for each worker more than one

@@ -137,7 +137,8 @@ int most_parts(Protocol protocol) {
 
 size_t chunk_bytes(const Settings& settings, Collective collective, const Variant& variant) {
   const executor::FifoShape& shape = shape_of(settings, collective, variant.protocol);
-  const size_t slot = executor::data_bytes(variant.protocol, shape.slot_bytes);
+  size_t slot = executor::data_bytes(variant.protocol, shape.slot_bytes);
+  if (variant.by_team) slot = std::min<size_t>(slot, settings.team_shape.slot_bytes);
   return (slot / static_cast<size_t>(variant.parts) + 15) / 16 * 16;
 }
 

@@ -95,17 +95,25 @@ Demand demand_of_messages(bool is_direct) {
   return demand;
 }
 
-Demand analyse(const Settings& settings, const Form& form, bool is_direct) {
+/// How bytes go: through slots alone; from buffer to buffer; by a team.
+enum class Going : uint8_t { Slots, Direct, ByTeam };
+
+Demand analyse(const Settings& settings, const Form& form, Going going) {
+  const bool is_direct = going == Going::Direct;
   if (form.is_of_messages()) return demand_of_messages(is_direct);
   const bool says = form.traits().load != nullptr;
   if (says && settings.nranks > kMostAnalysed) return say(settings, form);
   const Result<schedule::Schedule> built = form.build(settings.nranks, options_of_price(settings));
   if (!built.is_ok()) return {};
-  if (is_direct) {
-    const lowering::Capabilities capabilities{
-        .facilities = {.has_bulk_copies = true,
-                       .has_stages = true,
+  if (going != Going::Slots) {
+    lowering::Capabilities capabilities{
+        .facilities = {.has_bulk_copies = is_direct,
+                       .has_stages = is_direct,
                        .reduces = schedule::reduces(form.collective)}};
+    if (going == Going::ByTeam) {
+      capabilities.machines = settings.machines;
+      capabilities.has_team = true;
+    }
     if (Result<lowering::AccessPlan> plan = lower(built.value(), capabilities); plan.is_ok())
       return lowering::demand_of(plan.value(), settings.machines).value();
   }
@@ -114,26 +122,22 @@ Demand analyse(const Settings& settings, const Form& form, bool is_direct) {
 }
 
 /// analyse(), remembered for all communicators of the process.
-std::shared_ptr<const Demand> demand_on(const Settings& settings, const Form& form,
-                                        bool is_direct) {
+std::shared_ptr<const Demand> demand_on(const Settings& settings, const Form& form, Going going) {
   using Key =
-      std::tuple<const Form*, int, int, std::vector<int>, std::vector<std::vector<int>>, bool>;
+      std::tuple<const Form*, int, int, std::vector<int>, std::vector<std::vector<int>>, Going>;
   // Never destroyed: communicators may outlive main().
   static auto& mutex = *new std::mutex;
   static auto& known = *new std::map<Key, std::shared_ptr<const Demand>>;
   constexpr size_t kMostKnown = 4096;
   algorithms::Options options = options_of_price(settings);
-  Key key{&form,
-          settings.nranks,
-          options.window,
-          std::move(options.machines),
-          std::move(options.rings),
-          is_direct};
+  Key key{
+      &form, settings.nranks, options.window, std::move(options.machines), std::move(options.rings),
+      going};
   {
     const std::lock_guard lock(mutex);
     if (const auto found = known.find(key); found != known.end()) return found->second;
   }
-  auto demand = std::make_shared<const Demand>(analyse(settings, form, is_direct));
+  auto demand = std::make_shared<const Demand>(analyse(settings, form, going));
   const std::lock_guard lock(mutex);
   if (known.size() >= kMostKnown) known.clear();
   return known.try_emplace(std::move(key), std::move(demand)).first->second;
@@ -152,7 +156,7 @@ double slowest(const schedule::Load& load, const Properties& machine, int nranks
   };
   return std::max({rate(load.wire, machine.wire), rate(load.rail, machine.rail),
                    rate(load.link, nranks <= 2 ? machine.link_two_ranks : machine.link_more_ranks),
-                   rate(load.engine, machine.engine),
+                   rate(load.team, machine.team), rate(load.engine, machine.engine),
                    rate(load.machine_engine, machine.machine_engine)});
 }
 
@@ -189,8 +193,11 @@ double time_of_workers(const lowering::Work& work, const Properties& machine) {
 }  // namespace
 
 std::shared_ptr<const Demand> demand_of(const Settings& settings, const Form& form,
-                                        Protocol protocol) {
-  return demand_on(settings, form, may_be_direct(settings, protocol));
+                                        Protocol protocol, bool by_team) {
+  return demand_on(settings, form,
+                   by_team                             ? Going::ByTeam
+                   : may_be_direct(settings, protocol) ? Going::Direct
+                                                       : Going::Slots);
 }
 
 double predict(const Properties& machine, const Demand& demand, const Workload& work,
@@ -255,13 +262,25 @@ bool reduces_in_one_order(const Settings& settings, const Form& form) {
   return known[key] = is_so;
 }
 
-Price Price::of(const Settings& settings, const Form& form, Protocol protocol) {
+bool competes(const Settings& settings, const Variant& variant) {
+  if (!variant.by_team) return is_fitted(settings, *variant.form, variant.protocol);
+  return prices_teams(settings);
+}
+
+bool prices_teams(const Settings& settings) {
+  return tuning_of(settings).properties[static_cast<size_t>(Protocol::Simple)].team > 0;
+}
+
+Price Price::of(const Settings& settings, const Variant& variant) {
+  const Form& form = *variant.form;
+  const Protocol protocol = variant.protocol;
+  const Cost* const cost = variant.by_team ? nullptr : fitted_cost(settings, form, protocol);
   Price price;
-  if (const Cost* const cost = fitted_cost(settings, form, protocol)) {
+  if (cost != nullptr) {
     price.cost_ = *cost;
   } else {
     price.properties_ = tuning_of(settings).properties[static_cast<size_t>(protocol)];
-    price.demand_ = demand_of(settings, form, protocol);
+    price.demand_ = demand_of(settings, form, protocol, variant.by_team);
   }
   return price;
 }
@@ -272,7 +291,7 @@ algorithms::Load fitted_load_of(const Form& form, int nranks) {
   settings.nranks = nranks;
   // The depth does not change the demand of a schedule, but a schedule needs some depth.
   for (executor::FifoShape& shape : settings.shapes) shape.depth = 4;
-  const auto demand = demand_on(settings, form, /*is_direct=*/false);
+  const auto demand = demand_on(settings, form, Going::Slots);
   return {.steps = static_cast<double>(demand->chain.hops()),
           .sent = std::max(demand->load.link, demand->load.rail),
           .blocks = demand->load.blocks};

@@ -27,7 +27,11 @@ namespace niccolite::planner {
 class Price {
  public:
   /// The price of `form` among the ranks of `settings`, for which the form exists.
-  static Price of(const Settings& settings, const Form& form, executor::Protocol protocol);
+  static Price of(const Settings& settings, const Form& form, executor::Protocol protocol) {
+    return of(settings, {.form = &form, .protocol = protocol});
+  }
+  /// Returns the price of a variant, whatever its channels and chunks.
+  static Price of(const Settings& settings, const Variant& variant);
   /// True for constants that were fitted to this form.
   bool is_fitted() const { return demand_ == nullptr; }
   /// Microseconds of `work` by `variant`, whose form and protocol the price is of.
@@ -42,7 +46,8 @@ class Price {
 /// Returns the demand of the access plan of `form` by `protocol`, among the ranks of
 /// `settings`.
 std::shared_ptr<const lowering::Demand> demand_of(const Settings& settings, const Form& form,
-                                                  executor::Protocol protocol);
+                                                  executor::Protocol protocol,
+                                                  bool by_team = false);
 /// The derived price of that, in microseconds, when a chunk has at most `chunk_bytes`.
 double predict(const Properties& machine, const lowering::Demand& demand, const Workload& work,
                const Variant& variant, size_t chunk_bytes);
@@ -53,5 +58,11 @@ bool reduces_in_one_order(const Settings& settings, const Form& form);
 
 /// Is its price by constants of its own?
 bool is_fitted(const Settings& settings, const Form& form, executor::Protocol protocol);
+
+/// Does its price decide beside measured ones: of constants of its own, or by a team of machines
+/// whose tuning says what their switch does?
+bool competes(const Settings& settings, const Variant& variant);
+/// Does the machine's tuning say what its switch does?
+bool prices_teams(const Settings& settings);
 
 }  // namespace niccolite::planner

@@ -45,6 +45,7 @@ constexpr PropertyField kProperties[] = {
     {"slot_reduction_gbs", &Properties::slot_reduction, kLeastRate, kMost},
     {"direct_copy_gbs", &Properties::direct_copy, kLeastRate, kMost},
     {"direct_reduction_gbs", &Properties::direct_reduction, kLeastRate, kMost},
+    {"team_gbs", &Properties::team, 0, kMost, /*if_missing=*/0},
     {"fill", &Properties::fill, 0, kMost},
     {"direct_fill", &Properties::direct_fill, 0, 1},
     {"overlap", &Properties::overlap, 0, 1},

@@ -1,0 +1,253 @@
+#include "transport/team.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "base/thread.h"
+#include "base/wire.h"
+#include "gpu/machine.h"
+#include "lowering/routes.h"
+#include "transport/descriptor_server.h"
+#include "transport/shareable.h"
+
+namespace niccolite::transport {
+namespace {
+
+// Time for a call of the driver about a team: without a fabric manager, some never return.
+constexpr std::chrono::milliseconds kPatience{5000};
+constexpr const char* kRemedy = "NCCL_NVLS_ENABLE=0 on all ranks does without it from the start";
+
+/// Runs `call` on a thread of its own. Nothing: it has not returned in time, and the thread, which
+/// then uses `call` and all that it names, may run for ever.
+std::optional<Status> run_within(std::function<Status()> call) {
+  struct Shared {
+    std::function<Status()> call;
+    std::mutex mutex;
+    std::condition_variable is_done;
+    std::optional<Status> status;
+  };
+  const auto shared = std::make_shared<Shared>();
+  shared->call = std::move(call);
+  Result<Thread> thread = Thread::start("niccolite-team", [shared] {
+    Status status = shared->call();
+    const std::lock_guard lock(shared->mutex);
+    shared->status = std::move(status);
+    shared->is_done.notify_all();
+  });
+  if (!thread.is_ok()) return std::move(thread).status();
+  std::unique_lock lock(shared->mutex);
+  if (!shared->is_done.wait_for(lock, kPatience, [&] { return shared->status.has_value(); })) {
+    thread->detach();
+    return std::nullopt;
+  }
+  Status status = std::move(*shared->status);
+  lock.unlock();
+  thread->join();
+  return status;
+}
+
+}  // namespace
+
+/// A team of this process that others import.
+class TeamOffer final : public Shareable {
+ public:
+  static std::shared_ptr<TeamOffer> make(const Token& token, Fd descriptor) {
+    std::shared_ptr<TeamOffer> offer(new TeamOffer(token, std::move(descriptor)));
+    publish(offer);
+    return offer;
+  }
+  Result<Fd> export_descriptor() const override { return descriptor_.duplicate(); }
+
+ private:
+  TeamOffer(const Token& token, Fd descriptor)
+      : Shareable(token), descriptor_(std::move(descriptor)) {}
+  const Fd descriptor_;
+};
+
+/// TeamWord: a rank's outcome of a step, for all ranks.
+struct TeamWord {
+  std::string obstacle{};   // empty: none
+  bool has_failed = false;  // else the rank has not tried
+  // After the first step, of the first rank of a machine: where the team is.
+  std::string address{};
+  Token token{};
+
+  Bytes encode() const {
+    Writer writer;
+    writer.text(obstacle.substr(0, kMostText));
+    writer.u8(has_failed ? 1 : 0);
+    writer.text(address);
+    writer.raw(std::as_bytes(std::span(token)));
+    return std::move(writer).take();
+  }
+  static Result<TeamWord> decode(std::span<const std::byte> bytes, int rank) {
+    const std::string origin = fmt::format("rank {}", rank);
+    Reader reader(bytes, origin);
+    TeamWord word;
+    word.obstacle = reader.text(kMostText);
+    word.has_failed = reader.u8() != 0;
+    word.address = reader.text(256);
+    word.token = read_token(reader);
+    TRY(reader.finish());
+    return word;
+  }
+  static constexpr size_t kMostText = 1024;
+};
+
+namespace {
+
+TeamWord failure(const char* what, const Status& status) {
+  return {.obstacle = fmt::format("{}: {}. {}", what, status.message(), kRemedy),
+          .has_failed = true};
+}
+
+/// All ranks' words; `outcome` gets the first obstacle.
+Result<std::vector<TeamWord>> tell(const Team::Options& options, const TeamWord& mine,
+                                   Team::Outcome& outcome) {
+  const bootstrap::Gathered gathered =
+      TRY(options.member.all_gather(mine.encode(), options.deadline));
+  std::vector<TeamWord> words;
+  for (int rank = 0; rank < options.member.nranks(); ++rank) {
+    TeamWord word = TRY(TeamWord::decode(gathered[rank], rank));
+    if (outcome.obstacle.empty() && !word.obstacle.empty()) {
+      outcome.obstacle = fmt::format("rank {}: {}", rank, word.obstacle);
+      outcome.has_failed = word.has_failed;
+    }
+    words.push_back(std::move(word));
+  }
+  return words;
+}
+
+}  // namespace
+
+Team::~Team() = default;
+
+/// Making: the state of a team that is being made. A driver call that never returns keeps it.
+struct Team::Making {
+  gpu::Machine& machine;
+  const int device;
+  const executor::FifoShape shape;
+  const int rank;
+  std::unique_ptr<Team> team{};
+  int first = 0;  // rank of this machine
+  int count = 0;  // of this machine's ranks
+  std::shared_ptr<TeamOffer> offer{};
+  std::shared_ptr<DescriptorServer> server{};
+  TeamWord word{};      // of this rank, in the present step
+  TeamWord of_first{};  // after the first step
+
+  gpu::Multicast& multicast() const { return machine.multicast(); }
+
+  void number(std::span<const int> machines) {
+    const auto machine_of = [&](int of) { return machines[static_cast<size_t>(of)]; };
+    first = rank;
+    for (int peer = 0; peer < static_cast<int>(machines.size()); ++peer) {
+      int number = 0;
+      for (int other = 0; other < peer; ++other) number += machine_of(other) == machine_of(peer);
+      team->numbers_.push_back(number);
+      if (machine_of(peer) != machine_of(rank)) continue;
+      first = std::min(first, peer);
+      ++count;
+    }
+  }
+
+  Status create() {
+    const size_t unit = TRY(multicast().granularity(count));
+    const size_t slots = shape.slots_bytes() * lowering::kTeamPlaces * static_cast<size_t>(count);
+    team->range_ = (slots + unit - 1) / unit * unit;
+    if (rank != first) return {};
+    team->team_ = TRY(multicast().create(count, team->range_));
+    word.token = TRY(draw_token());
+    offer = TeamOffer::make(word.token, TRY(multicast().export_team(team->team_)));
+    server = TRY(DescriptorServer::instance());
+    word.address = server->address();
+    return {};
+  }
+
+  Status join() {
+    if (rank != first) {
+      Fd descriptor;
+      if (const std::shared_ptr<Shareable> here = Shareable::find(of_first.token))
+        descriptor = TRY(here->export_descriptor());
+      else
+        descriptor =
+            TRY(fetch_descriptor(of_first.address, of_first.token, Deadline::after(kPatience)));
+      team->team_ = TRY(multicast().import_team(std::move(descriptor), team->range_));
+    }
+    return multicast().join(team->team_, device);
+  }
+
+  Status bind() {
+    team->memory_ = TRY(machine.allocate(device, team->range_, /*shareable=*/true));
+    TRY(team->bind());
+    team->mapping_ = TRY(multicast().map(team->team_, device));
+    return {};
+  }
+};
+
+Result<Team::Outcome> Team::make(const Options& options) {
+  const auto making = std::make_shared<Making>(
+      Making{options.machine, options.device, options.shape, options.member.rank()});
+  making->team.reset(new Team(options.machine, options.device, options.shape));
+  making->team->rank_ = making->rank;
+  making->number(options.machines);
+  const auto in_time = [&](const char* what, Status (Making::*step)()) -> TeamWord {
+    const std::optional<Status> status = run_within([making, step] { return ((*making).*step)(); });
+    if (!status)
+      return {.obstacle = fmt::format("{} has not ended in {} s: is the fabric manager of the "
+                                      "machine's switches at work? {}",
+                                      what, kPatience.count() / 1000, kRemedy),
+              .has_failed = true};
+    return status->is_ok() ? std::move(making->word) : failure(what, *status);
+  };
+
+  TeamWord word;
+  if (!options.refusal.empty()) {
+    word.obstacle = options.refusal;
+  } else if (making->count < 2 || making->count > kMostRanks) {
+    word.obstacle = fmt::format("{} ranks are on its machine, and a team has 2 to {}",
+                                making->count, kMostRanks);
+  } else if (!options.machine.multicast().has_multicast(options.device)) {
+    word.obstacle = "its GPU cannot be in a multicast team";
+  } else {
+    word = in_time("making a multicast team", &Making::create);
+  }
+  Outcome outcome;
+  std::vector<TeamWord> words = TRY(tell(options, word, outcome));
+  if (!outcome.obstacle.empty()) return outcome;
+  making->of_first = std::move(words[static_cast<size_t>(making->first)]);
+  making->word = {};
+  TRY(tell(options, in_time("joining a multicast team", &Making::join), outcome));
+  if (!outcome.obstacle.empty()) return outcome;
+  TRY(tell(options, in_time("binding memory to a multicast team", &Making::bind), outcome));
+  if (outcome.obstacle.empty()) outcome.team = std::move(making->team);
+  return outcome;
+}
+
+Status Team::bind() { return machine_.multicast().bind(team_, device_, 0, memory_.data(), range_); }
+
+void Team::set_slots(const executor::Port& port, executor::PortAddress& address) const {
+  const bool is_store = port.route.way == lowering::Way::TeamStore;
+  const int owner = port.is_send == is_store ? rank_ : port.peer;
+  const auto place =
+      static_cast<size_t>(numbers_[static_cast<size_t>(owner)] * lowering::kTeamPlaces + port.tag -
+                          lowering::kFirstTeamTag);
+  const size_t offset = place * shape_.slots_bytes();
+  address.slots = static_cast<std::byte*>(memory_.data()) + offset;
+  address.team = mapping_.data() + offset;
+}
+
+Status Team::suspend() {
+  TRY(machine_.multicast().unbind(team_, device_, 0, range_));
+  return machine_.suspend_memory(memory_);
+}
+
+Status Team::resume() {
+  TRY(machine_.resume_memory(memory_));
+  return bind();
+}
+
+}  // namespace niccolite::transport

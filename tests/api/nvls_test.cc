@@ -1,0 +1,265 @@
+// Operations by a multicast team (NVLS) on virtual GPUs: NCCL_ALGO=NVLS allows nothing else. What
+// the team reduces has the operands of every other way, in the order in which the GPUs joined:
+// values of these tests are exact in every order.
+#include <algorithm>
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "tests/api/cluster.h"
+#include "tests/api/values.h"
+
+namespace niccolite::test {
+namespace {
+
+// Before the library reads its variables.
+const int kIsSet = setenv("NICCOLITE_DEVICES", "virtual:16", 1);
+
+/// A cluster whose ranks go by a team alone.
+class TeamCluster {
+ public:
+  explicit TeamCluster(int nranks, const char* algorithms = "NVLS") {
+    EXPECT_EQ(kIsSet, 0);
+    setenv("NCCL_ALGO", algorithms, 1);
+    cluster_.emplace(nranks);
+    unsetenv("NCCL_ALGO");
+  }
+  Cluster& operator*() { return *cluster_; }
+
+ private:
+  std::optional<Cluster> cluster_;
+};
+
+enum class Call { AllReduce, Reduce, ReduceScatter, AllGather, Broadcast };
+constexpr Call kCalls[] = {Call::AllReduce, Call::Reduce, Call::ReduceScatter, Call::AllGather,
+                           Call::Broadcast};
+
+struct Case {
+  Call call = Call::AllReduce;
+  ncclDataType_t type = ncclFloat;
+  ncclRedOp_t op = ncclSum;
+  size_t count = 1;
+  bool is_in_place = false;
+};
+
+std::ostream& operator<<(std::ostream& out, const Case& c) {
+  return out << "call " << static_cast<int>(c.call) << " type " << c.type << " op " << c.op
+             << " count " << c.count << (c.is_in_place ? " in place" : "");
+}
+
+Bytes part(const Bytes& whole, size_t number, size_t bytes) {
+  const auto first = whole.begin() + static_cast<std::ptrdiff_t>(number * bytes);
+  return {first, first + static_cast<std::ptrdiff_t>(bytes)};
+}
+
+/// Runs one operation, whose root is the last rank, and checks every byte of every rank.
+void check(Cluster& cluster, const Case& c) {
+  SCOPED_TRACE(testing::Message() << cluster.nranks() << " ranks, " << c);
+  const int n = cluster.nranks(), root = n - 1;
+  const auto ranks = static_cast<size_t>(n);
+  const size_t bytes = c.count * bytes_of(c.type);
+  const bool gathers = c.call == Call::AllGather, scatters = c.call == Call::ReduceScatter;
+  const size_t sent = scatters ? bytes * ranks : bytes, received = gathers ? bytes * ranks : bytes;
+  std::vector<DeviceBuffer> buffers;
+  std::vector<unsigned char*> inputs, outputs;
+  for (int rank = 0; rank < n; ++rank) {
+    buffers.emplace_back(rank, std::max(sent, received) * 2);
+    unsigned char* const base = buffers.back().data();
+    const size_t own = static_cast<size_t>(rank) * bytes;
+    inputs.push_back(c.is_in_place && gathers ? base + own : base);
+    outputs.push_back(!c.is_in_place ? base + std::max(sent, received)
+                      : scatters     ? base + own
+                                     : base);
+    const Bytes from = input(c.type, c.op, rank, sent / bytes_of(c.type), n);
+    EXPECT_CUDA(cudaMemcpy(inputs.back(), from.data(), from.size(), cudaMemcpyHostToDevice));
+  }
+  ASSERT_NCCL(ncclGroupStart());
+  for (int rank = 0; rank < n; ++rank) {
+    const auto at = static_cast<size_t>(rank);
+    const ncclComm_t comm = cluster.comm(rank);
+    const cudaStream_t stream = cluster.stream(rank);
+    switch (c.call) {
+      case Call::AllReduce:
+        ASSERT_NCCL(ncclAllReduce(inputs[at], outputs[at], c.count, c.type, c.op, comm, stream));
+        break;
+      case Call::Reduce:
+        ASSERT_NCCL(ncclReduce(inputs[at], outputs[at], c.count, c.type, c.op, root, comm, stream));
+        break;
+      case Call::ReduceScatter:
+        ASSERT_NCCL(
+            ncclReduceScatter(inputs[at], outputs[at], c.count, c.type, c.op, comm, stream));
+        break;
+      case Call::AllGather:
+        ASSERT_NCCL(ncclAllGather(inputs[at], outputs[at], c.count, c.type, comm, stream));
+        break;
+      case Call::Broadcast:
+        ASSERT_NCCL(ncclBroadcast(inputs[at], outputs[at], c.count, c.type, root, comm, stream));
+        break;
+    }
+  }
+  ASSERT_NCCL(ncclGroupEnd());
+  cluster.synchronize();
+  const Bytes sums = expected(c.type, c.op, sent / bytes_of(c.type), n);
+  for (int rank = 0; rank < n; ++rank) {
+    const auto at = static_cast<size_t>(rank);
+    if (c.call == Call::Reduce && rank != root) continue;
+    Bytes want = sums;
+    if (scatters) want = part(sums, at, bytes);
+    if (c.call == Call::Broadcast) want = input(c.type, c.op, root, c.count, n);
+    if (gathers) {
+      want.clear();
+      for (int from = 0; from < n; ++from) {
+        const Bytes block = input(c.type, c.op, from, c.count, n);
+        want.insert(want.end(), block.begin(), block.end());
+      }
+    }
+    Bytes got(want.size());
+    EXPECT_CUDA(cudaMemcpy(got.data(), outputs[at], got.size(), cudaMemcpyDeviceToHost));
+    const auto first = std::mismatch(got.begin(), got.end(), want.begin()).first;
+    ASSERT_EQ(first, got.end()) << "rank " << rank << " differs from byte " << first - got.begin();
+    ASSERT_TRUE(buffers[at].guards_are_intact()) << "rank " << rank << " wrote outside its output";
+  }
+}
+
+TEST(Nvls, AllReduceIsRightForAllThatASwitchReduces) {
+  constexpr ncclDataType_t kIntegersAndHalves[] = {ncclInt32,  ncclUint32,  ncclInt64,
+                                                   ncclUint64, ncclFloat16, ncclBfloat16};
+  for (const int nranks : {2, 3, 8}) {
+    TeamCluster team(nranks);
+    for (const bool is_in_place : {false, true})
+      for (const size_t count : {size_t{1}, size_t{1003}, size_t{70'001}}) {
+        for (const ncclDataType_t type : kIntegersAndHalves)
+          for (const ncclRedOp_t op : {ncclSum, ncclMin, ncclMax})
+            ASSERT_NO_FATAL_FAILURE(check(*team, {Call::AllReduce, type, op, count, is_in_place}));
+        for (const ncclDataType_t type : {ncclFloat32, ncclFloat64})
+          ASSERT_NO_FATAL_FAILURE(
+              check(*team, {Call::AllReduce, type, ncclSum, count, is_in_place}));
+      }
+  }
+}
+
+TEST(Nvls, EveryCollectiveIsRight) {
+  for (const int nranks : {2, 5, 16}) {
+    TeamCluster team(nranks);
+    for (const Call call : kCalls)
+      for (const bool is_in_place : {false, true})
+        for (const size_t count :
+             {size_t{1}, size_t{1003}, size_t{nranks < 16 ? 300'007u : 9'001u}})
+          ASSERT_NO_FATAL_FAILURE(check(*team, {call, ncclFloat, ncclSum, count, is_in_place}));
+  }
+}
+
+TEST(Nvls, WhatASwitchDoesNotReduceIsRefusedOrGoesAnotherWay) {
+  {
+    TeamCluster team(3);
+    DeviceBuffer buffer(0, 64);
+    for (const auto& [type, op] : {std::pair(ncclInt8, ncclSum),
+                                   {ncclFloat32, ncclMax},
+                                   {ncclFloat64, ncclMin},
+                                   {ncclFloat16, ncclProd},
+                                   {ncclFloat32, ncclAvg}}) {
+      EXPECT_EQ(ncclAllReduce(buffer.data(), buffer.data(), 8, type, op, (*team).comm(0),
+                              (*team).stream(0)),
+                ncclInvalidUsage);
+      EXPECT_NE(std::string(ncclGetLastError(nullptr)).find("NCCL_ALGO"), std::string::npos)
+          << ncclGetLastError(nullptr);
+    }
+  }
+  TeamCluster team(3, "NVLS,ring");
+  for (const ncclDataType_t type : {ncclInt8, ncclFloat32, ncclFloat64, ncclFloat8e4m3})
+    for (const ncclRedOp_t op : {ncclSum, ncclProd, ncclMax, ncclAvg})
+      ASSERT_NO_FATAL_FAILURE(check(*team, {Call::AllReduce, type, op, 1003, false}));
+}
+
+TEST(Nvls, AGraphThatRunsAgainGivesTheSame) {
+  constexpr int kRanks = 4;
+  constexpr size_t kCount = 50'000;
+  TeamCluster team(kRanks);
+  Cluster& cluster = *team;
+  std::vector<DeviceBuffer> buffers;
+  std::vector<cudaGraphExec_t> graphs(kRanks);
+  for (int rank = 0; rank < kRanks; ++rank) buffers.emplace_back(rank, kCount * 4);
+  for (int rank = 0; rank < kRanks; ++rank)
+    ASSERT_CUDA(cudaStreamBeginCapture(cluster.stream(rank), cudaStreamCaptureModeThreadLocal));
+  ASSERT_NCCL(ncclGroupStart());
+  for (int rank = 0; rank < kRanks; ++rank) {
+    unsigned char* const data = buffers[static_cast<size_t>(rank)].data();
+    ASSERT_NCCL(ncclAllReduce(data, data, kCount, ncclFloat, ncclSum, cluster.comm(rank),
+                              cluster.stream(rank)));
+  }
+  ASSERT_NCCL(ncclGroupEnd());
+  for (int rank = 0; rank < kRanks; ++rank) {
+    cudaGraph_t graph = nullptr;
+    ASSERT_CUDA(cudaStreamEndCapture(cluster.stream(rank), &graph));
+    ASSERT_CUDA(cudaGraphInstantiate(&graphs[static_cast<size_t>(rank)], graph, 0));
+    ASSERT_CUDA(cudaGraphDestroy(graph));
+  }
+  const Bytes want = expected(ncclFloat, ncclSum, kCount, kRanks);
+  for (int run = 0; run < 3; ++run) {
+    for (int rank = 0; rank < kRanks; ++rank)
+      buffers[static_cast<size_t>(rank)].write(input(ncclFloat, ncclSum, rank, kCount, kRanks));
+    for (int rank = 0; rank < kRanks; ++rank)
+      ASSERT_CUDA(cudaGraphLaunch(graphs[static_cast<size_t>(rank)], cluster.stream(rank)));
+    cluster.synchronize();
+    for (const DeviceBuffer& buffer : buffers) ASSERT_EQ(buffer.read(), want) << "run " << run;
+    // Live calls in between go by the same slots.
+    ASSERT_NO_FATAL_FAILURE(check(cluster, {Call::AllReduce, ncclInt32, ncclSum, 777, true}));
+  }
+  for (const cudaGraphExec_t graph : graphs) ASSERT_CUDA(cudaGraphExecDestroy(graph));
+}
+
+TEST(Nvls, AGroupOfSeveralIsRight) {
+  constexpr int kRanks = 3;
+  constexpr size_t kCalls = 5, kCount = 4321;
+  for (const char* const algorithms : {"NVLS", "NVLS,ring"}) {
+    TeamCluster team(kRanks, algorithms);
+    Cluster& cluster = *team;
+    std::vector<DeviceBuffer> buffers;  // [call][rank]
+    for (size_t call = 0; call < kCalls; ++call)
+      for (int rank = 0; rank < kRanks; ++rank) {
+        buffers.emplace_back(rank, kCount * 4);
+        buffers.back().write(input(ncclInt32, ncclSum, rank, kCount, kRanks));
+      }
+    ASSERT_NCCL(ncclGroupStart());
+    for (size_t call = 0; call < kCalls; ++call)
+      for (int rank = 0; rank < kRanks; ++rank) {
+        unsigned char* const data = buffers[call * kRanks + static_cast<size_t>(rank)].data();
+        ASSERT_NCCL(ncclAllReduce(data, data, kCount, ncclInt32, ncclSum, cluster.comm(rank),
+                                  cluster.stream(rank)));
+      }
+    ASSERT_NCCL(ncclGroupEnd());
+    cluster.synchronize();
+    for (const DeviceBuffer& buffer : buffers)
+      ASSERT_EQ(buffer.read(), expected(ncclInt32, ncclSum, kCount, kRanks)) << algorithms;
+  }
+}
+
+TEST(Nvls, SuspendedCommunicatorsGoOnByTheirTeam) {
+  TeamCluster team(3);
+  Cluster& cluster = *team;
+  ASSERT_NO_FATAL_FAILURE(check(cluster, {Call::AllReduce, ncclFloat, ncclSum, 9999, false}));
+  const auto all = [&](ncclResult_t (*call)(ncclComm_t)) {
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < 3; ++rank)
+      threads.emplace_back([&, rank] { EXPECT_NCCL(call(cluster.comm(rank))); });
+    for (std::thread& thread : threads) thread.join();
+  };
+  for (int i = 0; i < 2; ++i) {
+    all([](ncclComm_t comm) { return ncclCommSuspend(comm, NCCL_SUSPEND_MEM); });
+    all(ncclCommResume);
+    for (const Call call : kCalls)
+      ASSERT_NO_FATAL_FAILURE(check(cluster, {call, ncclFloat, ncclSum, 9999, false}));
+  }
+}
+
+TEST(Nvls, NamedNotAtAllItIsNotTaken) {
+  TeamCluster team(3, "^NVLS");
+  for (const Call call : kCalls)
+    ASSERT_NO_FATAL_FAILURE(check(*team, {call, ncclFloat, ncclSum, 9999, false}));
+}
+
+}  // namespace
+}  // namespace niccolite::test

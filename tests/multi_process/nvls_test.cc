@@ -1,0 +1,142 @@
+// Multicast teams (NVLS) of ranks in several processes: right results by a team, and right results
+// without one, whatever goes wrong when it is made.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <csignal>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/multi_process/process.h"
+#include "tests/multi_process/ranks.h"
+
+namespace niccolite::test {
+namespace {
+
+using std::chrono::seconds;
+using testing::HasSubstr;
+using testing::Not;
+
+// id nranks first count: initialization, all-reduces, and all-reduces of a split of all ranks.
+ROLE(by_team) {
+  const int nranks = std::stoi(arguments[1]), count = std::stoi(arguments[3]);
+  LocalRanks local(to_id(arguments[0]), nranks, std::stoi(arguments[2]), count);
+  for (const size_t elements : {size_t{1}, size_t{1003}, size_t{300'007}, size_t{64}})
+    if (!local.all_reduce(elements)) return 1;
+  std::vector<ncclComm_t> children(local.comms.size());
+  REQUIRE_NCCL(ncclGroupStart());
+  for (size_t i = 0; i < children.size(); ++i)
+    REQUIRE_NCCL(ncclCommSplit(local.comms[i], 0, 0, &children[i], nullptr));
+  REQUIRE_NCCL(ncclGroupEnd());
+  std::swap(children, local.comms);
+  for (const size_t elements : {size_t{1}, size_t{300'007}})
+    if (!local.all_reduce(elements)) return 1;
+  std::swap(children, local.comms);
+  for (const ncclComm_t child : children) REQUIRE_NCCL(ncclCommDestroy(child));
+  local.destroy();
+  return 0;
+}
+
+// id nranks first count: the first operation is refused on all ranks.
+ROLE(refused_by_team) {
+  LocalRanks local(to_id(arguments[0]), std::stoi(arguments[1]), std::stoi(arguments[2]),
+                   std::stoi(arguments[3]));
+  if (local.start(100) == ncclInvalidUsage) std::printf("REFUSED %s\n", ncclGetLastError(nullptr));
+  local.destroy();
+  return 0;
+}
+
+std::string text_of_new_id() {
+  ncclUniqueId id;
+  EXPECT_EQ(ncclGetUniqueId(&id), ncclSuccess) << ncclGetLastError(nullptr);
+  return to_text(id);
+}
+
+/// Two processes of `each` ranks; the environments are theirs.
+std::vector<Process> run(const char* role, int each, const Process::Environment& first,
+                         const Process::Environment& second) {
+  const std::string id = text_of_new_id(), all = std::to_string(2 * each),
+                    own = std::to_string(each);
+  std::vector<Process> running;
+  running.emplace_back(role, Arguments{id, all, "0", own}, first);
+  running.emplace_back(role, Arguments{id, all, own, own}, second);
+  return running;
+}
+
+TEST(NvlsOverProcesses, ATeamGivesRightResults) {
+  for (const int each : {1, 2, 4}) {
+    const Process::Environment environment{
+        {"NCCL_ALGO", "NVLS"}, {"NCCL_DEBUG", "INFO"}, {"NCCL_DEBUG_SUBSYS", "NVLS,TUNING"}};
+    std::vector<Process> running = run("by_team", each, environment, environment);
+    for (Process& process : running) {
+      EXPECT_EQ(process.wait(), 0) << process.output();
+      EXPECT_THAT(process.output(), HasSubstr("NVLS multicast support is available on dev"));
+    }
+    EXPECT_THAT(running[0].output(), HasSubstr("Algo NVLS proto SIMPLE"));
+  }
+}
+
+// Teams inside two machines, and the network between them.
+TEST(NvlsOverProcesses, ATreeOfTeamsGivesRightResults) {
+  for (const int each : {2, 3}) {
+    Process::Environment first{{"NCCL_ALGO", "allreduce:NVLSTree"},
+                               {"NCCL_HOSTID", "one"},
+                               {"NCCL_DEBUG", "INFO"},
+                               {"NCCL_DEBUG_SUBSYS", "NVLS,TUNING"}};
+    Process::Environment second = first;
+    second["NCCL_HOSTID"] = "two";
+    std::vector<Process> running = run("by_team", each, first, second);
+    for (Process& process : running) EXPECT_EQ(process.wait(), 0) << process.output();
+    EXPECT_THAT(running[0].output(), HasSubstr("Algo NVLS_TREE proto SIMPLE"));
+  }
+}
+
+TEST(NvlsOverProcesses, WhatFailsOnOneRankIsDoneWithoutOnAll) {
+  for (const std::string fault : {"unbound", "hung"}) {
+    const auto begin = std::chrono::steady_clock::now();
+    std::vector<Process> running =
+        run("by_team", 2, {{"NCCL_NVLS_ENABLE", "1"}}, {{"NICCOLITE_VIRTUAL_FAULT", fault}});
+    for (Process& process : running) EXPECT_EQ(process.wait(), 0) << process.output();
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(50)) << fault;
+    const std::string& text = running[0].output();
+    const size_t at = text.find("no NVLS multicast, so operations go other ways: rank 2: binding");
+    ASSERT_NE(at, std::string::npos) << text;
+    EXPECT_THAT(text.substr(at), HasSubstr("NCCL_NVLS_ENABLE=0 on all ranks"));
+    EXPECT_EQ(text.find("no NVLS multicast", at + 1), std::string::npos) << "once\n" << text;
+    EXPECT_THAT(running[1].output(), Not(HasSubstr("no NVLS multicast")));
+  }
+}
+
+TEST(NvlsOverProcesses, OneRankThatDoesWithoutIsEnough) {
+  const Process::Environment log{
+      {"NCCL_NVLS_ENABLE", "1"}, {"NCCL_DEBUG", "INFO"}, {"NCCL_DEBUG_SUBSYS", "NVLS"}};
+  Process::Environment without = log;
+  without["NCCL_NVLS_ENABLE"] = "0";
+  std::vector<Process> running = run("by_team", 1, log, without);
+  for (Process& process : running) EXPECT_EQ(process.wait(), 0) << process.output();
+  EXPECT_THAT(running[0].output(),
+              HasSubstr("NVLS multicast support is not available: rank 1: NCCL_NVLS_ENABLE=0"));
+
+  const Process::Environment only{{"NCCL_ALGO", "NVLS"}};
+  running = run("refused_by_team", 1, only, {{"NCCL_ALGO", "NVLS"}, {"NCCL_NVLS_ENABLE", "0"}});
+  for (Process& process : running) {
+    EXPECT_EQ(process.wait(), 0) << process.output();
+    EXPECT_THAT(process.output(), HasSubstr("REFUSED"));
+    EXPECT_THAT(process.output(), HasSubstr("the ranks have no multicast team"));
+  }
+}
+
+TEST(NvlsOverProcesses, AMemberThatDiesWhileItsTeamIsMadeIsAnErrorOfTheOthers) {
+  std::vector<Process> running = run("by_team", 1, {{"NCCL_NVLS_ENABLE", "1"}},
+                                     {{"NICCOLITE_VIRTUAL_FAULT", "hung"}, {"NCCL_DEBUG", "INFO"}});
+  ASSERT_TRUE(running[1].wait_for_line("Init START"));
+  // It joins in milliseconds, and hangs for seconds. Should it die before, the error is the same.
+  std::this_thread::sleep_for(seconds(2));
+  running[1].kill(SIGKILL);
+  EXPECT_EQ(running[0].wait(seconds(30)), 10 + ncclRemoteError) << running[0].output();
+}
+
+}  // namespace
+}  // namespace niccolite::test
