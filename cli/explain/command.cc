@@ -20,6 +20,7 @@
 #include "cli/perf/element.h"
 #include "gpu/machine.h"
 #include "planner/explain.h"
+#include "planner/prices/price.h"
 #include "planner/variables.h"
 #include "topology/rings.h"
 #include "topology/xml.h"
@@ -36,8 +37,9 @@ using schedule::Collective;
 
 constexpr const char* kFooter =
     R"(Prints each algorithm by each protocol, with the channels (CTAs) and the chunk that suit it best: what the cost model
-predicts, and why it is not taken. NCCL_ALGO, NCCL_PROTO, NCCL_MIN_CTAS and the others that choices depend on count as they do for
-programs. The operation is one by itself, not one of a group. Sizes are those of the larger buffer, as in niccolite perf.
+predicts, and why it is not taken. NCCL_ALGO, NCCL_PROTO, NCCL_MIN_CTAS, NCCL_NVLS_ENABLE and the others that choices depend on
+count as they do for programs. The operation is one by itself, not one of a group. Sizes are those of the larger buffer, as in
+niccolite perf.
 
 Machines: cuda (ranks reach each other's buffers), cuda-slots (they do not, as those of several processes whose buffers are
 not mapped), cuda-host-memory (host memory connects them), cuda-sockets (they are on several machines), virtual and
@@ -49,6 +51,7 @@ Examples:
   niccolite explain all_gather -b 64K -g 2 -m cuda
   niccolite explain all_reduce -b 64M --machines 2x4
   niccolite explain all_reduce -b 64M --topology job.xml     as NCCL_TOPO_DUMP_FILE has described a job
+  NCCL_NVLS_ENABLE=1 niccolite explain all_reduce -b 512M -g 8 -m cuda     with the switch's help
   NCCL_ALGO=ring niccolite explain broadcast -b 1G -g 8 -m cuda-slots --json
 
 Exit status: 0 fine; 2 wrong usage, or the variables leave nothing to choose.)";
@@ -171,6 +174,10 @@ Result<Question> question_of(const Options& options) {
   planner::set_shares_host(question.settings, question.machine->shares_host);
   if (question.machine->shares_host) TRY(planner::forbid_ll128(question.settings));
   if (question.machine->spans_machines) planner::span_machines(question.settings, machines);
+  if (planner::wants_team(question.settings)) {
+    if (machines.empty()) machines.resize(static_cast<size_t>(ranks));
+    planner::set_team(question.settings, planner::largest_team(machines));
+  }
   planner::set_rings(question.settings, std::move(placement.rings));
   return question;
 }
@@ -198,7 +205,9 @@ void print_text(const Question& question, const Explanation& explanation) {
         has_time ? fmt::format("{:>8}{:>10}{:>12.1f}", each.best.channels,
                                chunk_of(question, each.best), each.best.microseconds)
                  : fmt::format("{:>8}{:>10}{:>12}", "-", "-", "-");
-    fmt::print("{:<22}{:<10}{}  {}\n", each.form->name, executor::name_of(each.protocol), columns,
+    fmt::print("{:<22}{:<10}{}  {}\n",
+               fmt::format("{}{}", each.form->name, each.by_team ? " NVLS" : ""),
+               executor::name_of(each.protocol), columns,
                each.reason.empty() ? name_of(each.verdict) : each.reason);
   }
 }
@@ -207,6 +216,7 @@ nlohmann::json to_json(const Question& question, const Alternative& each) {
   nlohmann::json result{{"algorithm", each.form->name},
                         {"protocol", executor::name_of(each.protocol)},
                         {"verdict", name_of(each.verdict)}};
+  if (each.by_team) result["nvls"] = true;
   if (!each.reason.empty()) result["reason"] = each.reason;
   if (each.verdict == planner::Verdict::Ineligible) return result;
   result["channels"] = each.best.channels;

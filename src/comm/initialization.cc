@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <atomic>
 #include <filesystem>
-#include <map>
 
 #include "base/log.h"
 #include "base/parameters.h"
@@ -23,6 +22,7 @@
 #include "operations/message_agreement.h"
 #include "operations/one_sided.h"
 #include "operations/plan_agreement.h"
+#include "operations/team_trial.h"
 #include "operations/tuning.h"
 #include "planner/prices/price.h"
 #include "profiling/connection_events.h"
@@ -226,22 +226,21 @@ Status Communicator::find_machine_graph(std::span<const RankInfo> ranks, const D
   return {};
 }
 
-// Real GPUs have none, and their driver is not called: kernels have no instructions for teams yet.
+// The driver of GPUs that are to do without a team is not called.
 Result<std::unique_ptr<transport::Team>> Communicator::make_team(planner::Settings& settings,
                                                                  const Deadline& deadline) {
   using transport::Team;
   // The planner takes a team only where the user names one, or where it knows its price.
-  if (!settings.asks_for_team && !planner::prices_teams(settings)) return std::unique_ptr<Team>();
-  std::map<int, int> ranks_of;
-  for (const int machine : membership_.machines()) ++ranks_of[machine];
-  int least = nranks(), most = 0;
-  for (const auto& [machine, ranks] : ranks_of) {
-    least = std::min(least, ranks);
-    most = std::max(most, ranks);
+  if (!planner::wants_team(settings)) {
+    if (rank() == 0 && machine_.kind() == gpu::Kind::Cuda && parameters::nvls_enable() != 0 &&
+        machine_.multicast().has_multicast(device()))
+      LOG(Info, Nvls,
+          "the GPU can be in a multicast team: NCCL_NVLS_ENABLE=1 makes one, and tries it");
+    return std::unique_ptr<Team>();
   }
   // All ranks know so much without asking each other.
-  if (machine_.kind() != gpu::Kind::Virtual || least < 2 || most > Team::kMostRanks)
-    return std::unique_ptr<Team>();
+  const int most = planner::largest_team(membership_.machines());
+  if (most == 0) return std::unique_ptr<Team>();
   std::string refusal;
   if (parameters::nvls_enable() == 0)
     refusal = "NCCL_NVLS_ENABLE=0";
@@ -255,6 +254,7 @@ Result<std::unique_ptr<transport::Team>> Communicator::make_team(planner::Settin
                                           .machines = membership_.machines(),
                                           .refusal = std::move(refusal),
                                           .shape = planner::team_shape_for(settings, most),
+                                          .try_step = operations::try_team,
                                           .deadline = deadline}));
   if (outcome.team != nullptr) {
     has_team_ = true;

@@ -1,5 +1,6 @@
 #include "executor/launch.h"
 
+#include <bit>
 #include <map>
 #include <utility>
 
@@ -26,9 +27,25 @@ lowering::Link link_of(const Launch& launch, const Port& port, const PortAddress
           .has_team = address.team != nullptr};
 }
 
+Status check_team_slots(const Launch& launch, size_t port) {
+  const FifoShape& slots = launch.team_shape;
+  const Work& work = launch.works[static_cast<size_t>(launch.program->ports[port].work)];
+  // Credit is counted as on the other connections.
+  if (slots.depth != launch.shape.depth || !std::has_single_bit(slots.depth) ||
+      uint64_t{work.first_channel} + work.partition.channels > slots.channels ||
+      work.partition.chunk * size_of(launch.type) > slots.slot_bytes ||
+      launch.protocol != Protocol::Simple || work.turn.is_one_of_several()) {
+    return Status::internal("port {} goes by a team's {} slots of {} bytes in {} channels", port,
+                            slots.depth, slots.slot_bytes, slots.channels);
+  }
+  return {};
+}
+
 /// A store to a team, or a load from one, is of all its ranks.
 Status check_teams(const Launch& launch) {
   const Program& program = *launch.program;
+  for (size_t port = 0; port < launch.ports.size(); ++port)
+    if (uses_team(launch.ports[port].way)) TRY(check_team_slots(launch, port));
   // An instruction's ports of a team have one tag, and there is one for each other rank of the
   // team.
   const auto check = [&](uint32_t first, uint32_t count, Way way) -> Status {

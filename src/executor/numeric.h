@@ -55,6 +55,24 @@ constexpr bool is_floating(DataType type) {
 enum class ReduceOp : uint8_t { Sum, Product, Max, Min };
 inline constexpr int kReduceOps = 4;
 
+/// Do switches reduce elements of this type so? As multimem.ld_reduce does (PTX ISA).
+constexpr bool switch_reduces(DataType type, ReduceOp op) {
+  switch (type) {
+    case DataType::Float32:
+    case DataType::Float64:
+      return op == ReduceOp::Sum;
+    case DataType::Float16:
+    case DataType::Bfloat16:
+    case DataType::Int32:
+    case DataType::Uint32:
+    case DataType::Int64:
+    case DataType::Uint64:
+      return op != ReduceOp::Product;
+    default:
+      return false;
+  }
+}
+
 /// A reduction as executors see it.
 ///  - Every operand read from the input, to be reduced or copied, is first multiplied by the input
 ///  scale (when != 1) and

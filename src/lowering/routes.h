@@ -69,6 +69,8 @@ inline constexpr int kMostTeamTags = 2;
 /// The first tag of programs for connections of teams: of stores, then of loads, kMostTeamTags
 /// each.
 inline constexpr int kFirstTeamTag = 16;
+/// The most ranks that a machine's team may have.
+inline constexpr int kMostTeamRanks = 16;
 /// Slots of a team that each of its ranks stores to all, or loads of all.
 inline constexpr int kTeamPlaces = 2 * kMostTeamTags;
 constexpr bool is_team_tag(int tag) { return tag >= kFirstTeamTag; }

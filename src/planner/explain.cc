@@ -24,10 +24,12 @@ Alternative judge(const Option& option, const Standard& standard) {
   Alternative result;
   result.form = option.form;
   result.protocol = option.protocol;
+  result.by_team = option.by_team;
   result.reason = option.obstacle;
   if (!option.obstacle.empty()) return result;
   const Choice& chosen = standard.chosen;
-  if (option.form == chosen.form && option.protocol == chosen.protocol) {
+  if (option.form == chosen.form && option.protocol == chosen.protocol &&
+      option.by_team == chosen.by_team) {
     result.verdict = Verdict::Chosen;
     result.best = chosen;
     return result;

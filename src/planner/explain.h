@@ -22,6 +22,7 @@ const char* name_of(Verdict verdict);
 struct Alternative {
   const Form* form = nullptr;
   executor::Protocol protocol = executor::Protocol::Simple;
+  bool by_team = false;  // Variant::by_team
   Verdict verdict = Verdict::Ineligible;
   Choice best;         // the chosen one, or the best of this alternative
   std::string reason;  // a phrase about `verdict`: "takes 12.5 % longer"; empty for the chosen one

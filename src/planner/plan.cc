@@ -44,23 +44,16 @@ Reduction make_reduction(const Operator& op, DataType type, int nranks, bool par
   return {.op = ReduceOp::Sum, .finish_scale = 1.0 / nranks};
 }
 
-/// Does multimem.ld_reduce (PTX) reduce this? Other operations go another way.
+/// Do switches carry it out? Operations that they lack go other ways.
 bool is_for_switch(const Request& request) {
   if (!schedule::reduces(request.collective)) return true;
-  const bool is_sum = request.op.operation == Operation::Sum;
-  const bool is_extreme =
-      request.op.operation == Operation::Min || request.op.operation == Operation::Max;
-  switch (request.type) {
-    case DataType::Float32:
-    case DataType::Float64:
-      return is_sum;
-    case DataType::Float16:
-    case DataType::Bfloat16:
-    case DataType::Int32:
-    case DataType::Uint32:
-    case DataType::Int64:
-    case DataType::Uint64:
-      return is_sum || is_extreme;
+  switch (request.op.operation) {
+    case Operation::Sum:
+      return executor::switch_reduces(request.type, ReduceOp::Sum);
+    case Operation::Max:
+      return executor::switch_reduces(request.type, ReduceOp::Max);
+    case Operation::Min:
+      return executor::switch_reduces(request.type, ReduceOp::Min);
     default:
       return false;
   }

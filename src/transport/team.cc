@@ -131,6 +131,7 @@ struct Team::Making {
   const int device;
   const executor::FifoShape shape;
   const int rank;
+  const std::function<Status(gpu::Machine&, int, const executor::TeamTrial&)> try_step;
   std::unique_ptr<Team> team{};
   int first = 0;  // rank of this machine
   int count = 0;  // of this machine's ranks
@@ -186,11 +187,22 @@ struct Team::Making {
     team->mapping_ = TRY(multicast().map(team->team_, device));
     return {};
   }
+
+  Status try_step_of(executor::TeamTrial::Step step) {
+    return try_step(machine, device,
+                    {.step = step,
+                     .team = team->mapping_.data(),
+                     .own = static_cast<const std::byte*>(team->memory_.data()),
+                     .number = static_cast<uint32_t>(team->numbers_[static_cast<size_t>(rank)]),
+                     .members = static_cast<uint32_t>(count)});
+  }
+  Status store_pattern() { return try_step_of(executor::TeamTrial::Step::Store); }
+  Status look_at_patterns() { return try_step_of(executor::TeamTrial::Step::Look); }
 };
 
 Result<Team::Outcome> Team::make(const Options& options) {
-  const auto making = std::make_shared<Making>(
-      Making{options.machine, options.device, options.shape, options.member.rank()});
+  const auto making = std::make_shared<Making>(Making{
+      options.machine, options.device, options.shape, options.member.rank(), options.try_step});
   making->team.reset(new Team(options.machine, options.device, options.shape));
   making->team->rank_ = making->rank;
   making->number(options.machines);
@@ -207,9 +219,9 @@ Result<Team::Outcome> Team::make(const Options& options) {
   TeamWord word;
   if (!options.refusal.empty()) {
     word.obstacle = options.refusal;
-  } else if (making->count < 2 || making->count > kMostRanks) {
+  } else if (making->count < 2 || making->count > lowering::kMostTeamRanks) {
     word.obstacle = fmt::format("{} ranks are on its machine, and a team has 2 to {}",
-                                making->count, kMostRanks);
+                                making->count, lowering::kMostTeamRanks);
   } else if (!options.machine.multicast().has_multicast(options.device)) {
     word.obstacle = "its GPU cannot be in a multicast team";
   } else {
@@ -220,10 +232,16 @@ Result<Team::Outcome> Team::make(const Options& options) {
   if (!outcome.obstacle.empty()) return outcome;
   making->of_first = std::move(words[static_cast<size_t>(making->first)]);
   making->word = {};
-  TRY(tell(options, in_time("joining a multicast team", &Making::join), outcome));
-  if (!outcome.obstacle.empty()) return outcome;
-  TRY(tell(options, in_time("binding memory to a multicast team", &Making::bind), outcome));
-  if (outcome.obstacle.empty()) outcome.team = std::move(making->team);
+  constexpr std::pair<const char*, Status (Making::*)()> kSteps[]{
+      {"joining a multicast team", &Making::join},
+      {"binding memory to a multicast team", &Making::bind},
+      {"storing to a multicast team", &Making::store_pattern},
+      {"trying a multicast team", &Making::look_at_patterns}};
+  for (const auto& [what, step] : kSteps) {
+    TRY(tell(options, in_time(what, step), outcome));
+    if (!outcome.obstacle.empty()) return outcome;
+  }
+  outcome.team = std::move(making->team);
   return outcome;
 }
 

@@ -13,6 +13,7 @@
 // limit, all ranks hear of it, and have no team. Thread safety: one thread at a time.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -22,6 +23,7 @@
 #include "bootstrap/member.h"
 #include "executor/program.h"
 #include "executor/protocol/fifo.h"
+#include "executor/team_trial.h"
 #include "gpu/memory.h"
 #include "gpu/multicast.h"
 
@@ -40,6 +42,8 @@ class Team {
     std::span<const int> machines;  // by rank
     std::string refusal{};          // why this rank wants none; empty: it wants one, as all must
     executor::FifoShape shape;      // of each connection; equal on all ranks
+    /// Carries out a step of the trial of the addresses (executor/team_trial.h).
+    std::function<Status(gpu::Machine&, int device, const executor::TeamTrial&)> try_step;
     Deadline deadline = Deadline::never();
   };
   /// Why there is no team, on any rank: the rank, the step and a remedy; and whether it was wanted.
@@ -53,9 +57,6 @@ class Team {
   static Result<Outcome> make(const Options& options);
   Team(const Team&) = delete;
   ~Team();
-
-  /// The most ranks that a machine's team may have.
-  static constexpr int kMostRanks = 16;
 
   const executor::FifoShape& shape() const { return shape_; }
   /// Sets where the slots of the port's connection are, whose other memory `address` has.

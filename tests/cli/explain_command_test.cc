@@ -37,6 +37,18 @@ TEST(ExplainCommand, PrintsWhatIsChosenAndWhyTheOthersAreNot) {
                     ContainsRegex("one_shot +Simple +- +- +-  is for the lowest latency")));
 }
 
+TEST(ExplainCommand, PricesTheSwitchWhereTheUserNamesIt) {
+  const std::vector<std::string> flags{"all_reduce", "-b", "512M", "-g", "8", "-m", "cuda"};
+  const Outcome outcome = explain(flags, {{"NCCL_NVLS_ENABLE", "1"}});
+  EXPECT_EQ(outcome.status, 0) << outcome.errors;
+  EXPECT_THAT(outcome.output,
+              AllOf(ContainsRegex("cuda: two_shot[a-z_]* NVLS Simple [0-9]+, predicted"),
+                    ContainsRegex("two_shot[a-z_]* NVLS +Simple .*  chosen\n"),
+                    Not(ContainsRegex("chosen\n[^$]*chosen\n"))));
+  // Nobody has measured a switch: without being named it is not there.
+  EXPECT_THAT(explain(flags).output, Not(ContainsRegex("NVLS +Simple")));
+}
+
 // Two machines, to which ranks were dealt in turns.
 TEST(ExplainCommand, KnowsTheRingsOfATopologyFile) {
   const std::string path = (std::filesystem::temp_directory_path() /

@@ -1,4 +1,4 @@
-// Compiled by bulk_copies.cmake for an architecture without bulk copies, and for one with them.
+// Compiled by architectures.cmake for an architecture without bulk copies, and for one with them.
 #include "executor/cuda/ptx/ptx.cuh"
 
 namespace niccolite::executor::cuda {

@@ -234,6 +234,29 @@ uint64_t fetch_add(uint64_t* address, uint64_t value) {
   return std::exchange(*address, *address + value);
 }
 uint64_t fetch_adds() { return additions; }
+
+namespace {
+struct EmulatedTeam {
+  std::vector<std::byte*> addresses, members;
+  size_t bytes = 0;
+} team;
+}  // namespace
+
+void set_team(std::vector<std::byte*> addresses, std::vector<std::byte*> members, size_t bytes) {
+  team = {std::move(addresses), std::move(members), bytes};
+}
+
+std::vector<std::byte*> members_at(const std::byte* address) {
+  for (const std::byte* const begin : team.addresses) {
+    if (address < begin || address >= begin + team.bytes) continue;
+    std::vector<std::byte*> members = team.members;
+    for (std::byte*& member : members) member += address - begin;
+    return members;
+  }
+  std::fprintf(stderr, "a multicast access to %p, which is no team's\n",
+               static_cast<const void*>(address));
+  std::abort();
+}
 uint32_t most_warps_at_a_counter() {
   int most = 0;
   for (const auto& [counter, warps] : std::exchange(looks, {}))

@@ -27,6 +27,10 @@ void set_bystander(std::function<void()> bystander);
 /// Kernels run as those of an architecture that has bulk copies (the default), or has none.
 void set_bulk_copies(bool has_them);
 
+/// Until the next call, kernels store by `addresses`[i], and load from there: to the memory of
+/// all members, and reduced over it. Each has `bytes` bytes.
+void set_team(std::vector<std::byte*> addresses, std::vector<std::byte*> members, size_t bytes);
+
 /// Atomic additions since the program began.
 uint64_t fetch_adds();
 

@@ -10,6 +10,7 @@
 //
 #include "executor/cuda/interpreter/kernel.cuh"
 #include "executor/cuda/interpreter/progress.cuh"
+#include "executor/cuda/interpreter/team_kernel.cuh"
 #include "executor/cuda/patterns/direct_kernels.cuh"
 #include "executor/cuda/patterns/phase_kernel.cuh"
 #include "tests/device/emulated_gpu.h"
@@ -86,6 +87,8 @@ void run_form(const KernelId& id, const LaunchArgs& args) {
       return run_direct_list_with<Operation>(id.most_peers, args);
     case KernelVariant::Phases:
       return run_phases<Operation>(id.most_peers, args);
+    case KernelVariant::Team:
+      return run_by_team<Operation>(args);
     case KernelVariant::Messages:
       break;
   }

@@ -12,14 +12,17 @@
 
 #include <cuda_runtime_api.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "executor/cuda/interpreter/device_types.h"
+#include "executor/numeric/element.h"
 
 // What kernels have inlined for the sake of registers, they share here: a quarter of the time to
 // compile it.
@@ -67,6 +70,8 @@ void bulk_store(std::byte* target, const std::byte* shared, uint32_t bytes);
 void commit_bulk_stores();
 void await_bulk_reads(uint32_t groups);
 void await_bulk_stores(uint32_t groups);
+/// The memory of each member behind an address of a team.
+std::vector<std::byte*> members_at(const std::byte* address);
 /// The calling thread loads a counter of a connection. See most_warps_at_a_counter().
 void note_look(const void* counter);
 /// GPUs take no other addresses.
@@ -196,6 +201,35 @@ T load_shared(const std::byte* address) {
 }
 
 inline void store_shared(std::byte* address, uint64_t value) { store(address, value); }
+
+inline void fence_aliases() {}
+inline void store_to_team(std::byte* address, const Vec16& vec16) {
+  for (std::byte* const member : emulation::members_at(address)) store_vec16(member, vec16);
+}
+template <DataType kType, ReduceOp kOp>
+Vec16 load_from_team(const std::byte* address) {
+  using E = Element<kType>;
+  constexpr size_t kElements = sizeof(Vec16) / sizeof(typename E::Storage);
+  std::array<typename E::Accumulator, kElements> sums{};
+  bool is_first = true;
+  for (const std::byte* const member : emulation::members_at(address)) {
+    const Vec16 loaded = load_vec16(member);
+    typename E::Storage elements[kElements];
+    std::memcpy(elements, &loaded, sizeof loaded);
+    for (size_t i = 0; i < kElements; ++i) {
+      const auto value = E::widen(elements[i]);
+      sums[i] = is_first ? value : executor::reduce<kOp>(sums[i], value);
+    }
+    is_first = false;
+  }
+  Vec16 result{};
+  for (size_t i = 0; i < kElements; ++i) {
+    const typename E::Storage element = E::narrow(sums[i]);
+    std::memcpy(reinterpret_cast<std::byte*>(&result) + i * sizeof element, &element,
+                sizeof element);
+  }
+  return result;
+}
 
 inline bool has_bulk_copies() { return emulation::has_bulk_copies(); }
 inline void init_stage_barrier(uint64_t* barrier, uint32_t arrivals) {

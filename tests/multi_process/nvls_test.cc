@@ -16,6 +16,7 @@ namespace niccolite::test {
 namespace {
 
 using std::chrono::seconds;
+using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -107,6 +108,17 @@ TEST(NvlsOverProcesses, WhatFailsOnOneRankIsDoneWithoutOnAll) {
     EXPECT_EQ(text.find("no NVLS multicast", at + 1), std::string::npos) << "once\n" << text;
     EXPECT_THAT(running[1].output(), Not(HasSubstr("no NVLS multicast")));
   }
+}
+
+TEST(NvlsOverProcesses, ATeamThatLosesStoresIsNotTrusted) {
+  const Process::Environment environment{{"NCCL_NVLS_ENABLE", "1"},
+                                         {"NICCOLITE_VIRTUAL_FAULT", "deaf"}};
+  std::vector<Process> running = run("by_team", 2, environment, environment);
+  for (Process& process : running) EXPECT_EQ(process.wait(), 0) << process.output();
+  EXPECT_THAT(running[0].output(),
+              ContainsRegex("no NVLS multicast, so operations go other ways: rank [0-3]: trying a "
+                            "multicast team: what the members have stored to the team has not "
+                            "arrived"));
 }
 
 TEST(NvlsOverProcesses, OneRankThatDoesWithoutIsEnough) {

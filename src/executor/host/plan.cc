@@ -28,19 +28,6 @@ Status check_connections(const Launch& launch) {
   return {};
 }
 
-Status check_team_slots(const Launch& launch, size_t port) {
-  const FifoShape& slots = launch.team_shape;
-  const Work& work = launch.works[static_cast<size_t>(launch.program->ports[port].work)];
-  if (!std::has_single_bit(slots.depth) ||
-      uint64_t{work.first_channel} + work.partition.channels > slots.channels ||
-      work.partition.chunk * size_of(launch.type) > slots.slot_bytes ||
-      launch.protocol != Protocol::Simple || work.turn.is_one_of_several()) {
-    return Status::internal("port {} goes by a team's {} slots of {} bytes in {} channels", port,
-                            slots.depth, slots.slot_bytes, slots.channels);
-  }
-  return {};
-}
-
 Status check_work(const Launch& launch, const Work& work, const WorkShape& shape) {
   const Partition& partition = work.partition;
   // Without connections, channels are but shares of the data.
@@ -126,8 +113,6 @@ Status check(const Launch& launch, std::vector<int>& workers_of_ports) {
   for (size_t w = 0; w < program.works.size(); ++w) {
     TRY(check_work(launch, launch.works[w], program.works[w]).with_context("work {}", w));
   }
-  for (size_t p = 0; p < launch.ports.size(); ++p)
-    if (uses_team(launch.ports[p].way)) TRY(check_team_slots(launch, p));
   workers_of_ports.assign(program.ports.size(), -1);
   for (size_t l = 0; l < program.workers.size(); ++l) {
     const CompactWorker& worker = program.workers[l];

@@ -13,6 +13,8 @@
 #include <thread>
 #include <utility>
 
+#include "gpu/virtual/path_fault.h"
+
 namespace niccolite::gpu::virtual_ {
 namespace {
 
@@ -77,6 +79,8 @@ class MulticastObject::Snapshot final : public MulticastMemory {
       members[slot] = piece->memory->data() + (offset - piece->offset);
       bytes = std::min(bytes, piece->offset + piece->name.bytes - offset);
     }
+    if (multicast_fault() == MulticastFault::Deaf && !members.empty())
+      members.back() = members.front();
     return bytes;
   }
 

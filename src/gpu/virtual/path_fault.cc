@@ -14,7 +14,8 @@ PathFault path_fault() {
 MulticastFault multicast_fault() {
   const std::string& text = parameters::virtual_fault();
   if (text == "unbound") return MulticastFault::Unbound;
-  return text == "hung" ? MulticastFault::Hung : MulticastFault::None;
+  if (text == "hung") return MulticastFault::Hung;
+  return text == "deaf" ? MulticastFault::Deaf : MulticastFault::None;
 }
 
 }  // namespace niccolite::gpu::virtual_

@@ -12,11 +12,12 @@ enum class PathFault : unsigned char {
 };
 PathFault path_fault();
 
-/// MulticastFault: how binding memory to a multicast team fails, for tests.
+/// MulticastFault: how a multicast team fails, for tests.
 enum class MulticastFault : unsigned char {
   None,
-  Unbound,  // fails, as without a fabric manager
-  Hung,     // does not return for a minute
+  Unbound,  // binding memory fails, as without a fabric manager
+  Hung,     // binding memory does not return for a minute
+  Deaf,     // stores do not reach the team's last GPU
 };
 MulticastFault multicast_fault();
 

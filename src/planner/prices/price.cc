@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "lowering/routes.h"
 #include "schedule/order.h"
 
 namespace niccolite::planner {
@@ -190,6 +191,11 @@ double time_of_workers(const lowering::Work& work, const Properties& machine) {
   return result + slowest;
 }
 
+/// Does the machine's tuning say what its switch does?
+bool prices_teams(const Settings& settings) {
+  return tuning_of(settings).properties[static_cast<size_t>(Protocol::Simple)].team > 0;
+}
+
 }  // namespace
 
 std::shared_ptr<const Demand> demand_of(const Settings& settings, const Form& form,
@@ -267,8 +273,19 @@ bool competes(const Settings& settings, const Variant& variant) {
   return prices_teams(settings);
 }
 
-bool prices_teams(const Settings& settings) {
-  return tuning_of(settings).properties[static_cast<size_t>(Protocol::Simple)].team > 0;
+int largest_team(std::span<const int> machines) {
+  int most = 0;
+  for (const int machine : machines) {
+    const auto ranks = static_cast<int>(std::ranges::count(machines, machine));
+    if (ranks < 2 || ranks > lowering::kMostTeamRanks) return 0;
+    most = std::max(most, ranks);
+  }
+  return most;
+}
+
+bool wants_team(const Settings& settings) {
+  return settings.asks_for_team ||
+         (settings.machine == gpu::Kind::Virtual && prices_teams(settings));
 }
 
 Price Price::of(const Settings& settings, const Variant& variant) {

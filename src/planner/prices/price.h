@@ -18,6 +18,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 
 #include "lowering/demand.h"
 #include "planner/prices/model.h"
@@ -62,7 +63,11 @@ bool is_fitted(const Settings& settings, const Form& form, executor::Protocol pr
 /// Does its price decide beside measured ones: of constants of its own, or by a team of machines
 /// whose tuning says what their switch does?
 bool competes(const Settings& settings, const Variant& variant);
-/// Does the machine's tuning say what its switch does?
-bool prices_teams(const Settings& settings);
+/// Are multicast teams to be made, where the GPUs have multicast? If the user names them; on
+/// virtual GPUs also if the tuning says what their switch does. (No switch of real ones was ever
+/// measured.)
+bool wants_team(const Settings& settings);
+/// The ranks of the largest machine, if all machines can have a team; else 0. `machines`: by rank.
+int largest_team(std::span<const int> machines);
 
 }  // namespace niccolite::planner

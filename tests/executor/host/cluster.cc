@@ -63,17 +63,38 @@ Cluster::Cluster(schedule::Schedule schedule, Protocol protocol, const FifoShape
 
 Cluster::Cluster(std::vector<schedule::Schedule> schedules, Protocol protocol,
                  const FifoShape& shape)
-    : schedules_(std::move(schedules)), protocol_(protocol), shape_(shape) {
+    : Cluster(std::move(schedules), protocol, shape, /*has_team=*/false) {}
+
+Cluster Cluster::by_team(schedule::Schedule schedule, const FifoShape& shape) {
+  return Cluster({std::move(schedule)}, Protocol::Simple, shape, /*has_team=*/true);
+}
+
+Cluster::Cluster(std::vector<schedule::Schedule> schedules, Protocol protocol,
+                 const FifoShape& shape, bool has_team)
+    : schedules_(std::move(schedules)),
+      protocol_(protocol),
+      shape_(shape),
+      team_shape_(shape),
+      has_team_(has_team) {
+  team_shape_.slot_bytes += 128;
+  const auto nranks = static_cast<size_t>(schedules_[0].nranks);
+  for (size_t rank = 0; has_team && rank < nranks; ++rank) {
+    const size_t bytes = nranks * lowering::kTeamPlaces * team_shape_.slots_bytes();
+    team_memory_.emplace_back(bytes);
+    team_addresses_.emplace_back(bytes);
+  }
   for (const schedule::Schedule& schedule : schedules_) {
+    const lowering::Routes routes = lowering::routes_of(schedule, {}, has_team);
     for (const schedule::Connection& c : schedule.connections) {
-      const ConnectionMemory*& memory = by_ends_[{c.sender, c.receiver, c.tag}];
+      const int tag = routes.tag_in_program(c.tag);
+      const ConnectionMemory*& memory = by_ends_[{c.sender, c.receiver, tag}];
       if (memory != nullptr) continue;
       connections_.push_back(std::make_unique<ConnectionMemory>(shape));
       memory = connections_.back().get();
     }
     std::vector<std::shared_ptr<const Program>>& programs = programs_.emplace_back();
     for (int rank = 0; rank < schedule.nranks; ++rank) {
-      Result<Program> program = compile(schedule, rank);
+      Result<Program> program = compile(schedule, rank, routes);
       if (!program.is_ok()) ADD_FAILURE() << program.status().message();
       programs.push_back(std::make_shared<const Program>(std::move(program).take()));
     }
@@ -94,6 +115,14 @@ std::vector<PortAddress> Cluster::addresses(const Program& program) {
                      .can_get = links_reach_users,
                      .fills_slots_first = fills_slots_first,
                      .opens_buffers = (open_ranks >> program.rank & 1) != 0});
+    if (!lowering::uses_team(port.route.way)) continue;
+    const bool is_store = port.route.way == lowering::Way::TeamStore;
+    const int owner = port.is_send == is_store ? program.rank : port.peer;
+    const int place = owner * lowering::kTeamPlaces + port.tag - lowering::kFirstTeamTag;
+    const size_t offset = static_cast<size_t>(place) * team_shape_.slots_bytes();
+    const auto rank = static_cast<size_t>(program.rank);
+    ports.back().slots = team_memory_[rank].data() + offset;
+    ports.back().team = team_addresses_[rank].data() + offset;
   }
   return ports;
 }
@@ -177,6 +206,8 @@ std::vector<Launch> Cluster::launches(const std::vector<Part>& parts, DataType t
     Launch launch;
     launch.protocol = protocol_;
     launch.shape = shape_;
+    if (has_team_) launch.team_shape = team_shape_;
+    if (has_team_) launch.team_ranks = nranks();
     launch.type = type;
     launch.reduction = reduction;
     launch.control = &control;

@@ -72,6 +72,9 @@ class Cluster {
   using Tasks = std::vector<std::unique_ptr<gpu::virtual_::Task>>;
 
   Cluster(schedule::Schedule schedule, Protocol protocol, const FifoShape& shape);
+  /// By Simple. What can goes by a multicast team of all ranks, whose memory and addresses
+  /// team_memory() and team_addresses() are. Only kernels of GPUs run it.
+  static Cluster by_team(schedule::Schedule schedule, const FifoShape& shape);
   /// Connections with the same ends and tag are one, whichever schedules and channels use them.
   Cluster(std::vector<schedule::Schedule> schedules, Protocol protocol, const FifoShape& shape);
 
@@ -79,6 +82,10 @@ class Cluster {
   const schedule::Schedule& schedule(size_t i = 0) const { return schedules_[i]; }
   uint64_t elements_per_slot(DataType type) const;
   std::vector<std::unique_ptr<ConnectionMemory>>& connections() { return connections_; }
+  /// By rank: its memory in the team, and its addresses of all members' (behind which the host has
+  /// memory that nobody may touch).
+  const std::vector<GuardedMemory>& team_memory() const { return team_memory_; }
+  const std::vector<GuardedMemory>& team_addresses() const { return team_addresses_; }
 
   /// Lets all connections stand at `step`, as if that many slots had been sent and received, most
   /// of them nearly empty.
@@ -118,6 +125,8 @@ class Cluster {
   uint32_t open_ranks = ~0u;       // bits: whose buffers the others see, from the next launches on
 
  private:
+  Cluster(std::vector<schedule::Schedule> schedules, Protocol protocol, const FifoShape& shape,
+          bool has_team);
   enum class Channels : uint8_t { Apart, InTurns };
   std::vector<Launch> launches(const std::vector<Part>& parts, DataType type,
                                const Reduction& reduction, Channels channels);
@@ -128,6 +137,9 @@ class Cluster {
   std::vector<schedule::Schedule> schedules_;
   Protocol protocol_;
   FifoShape shape_;
+  FifoShape team_shape_;  // longer slots than the others
+  bool has_team_ = false;
+  std::vector<GuardedMemory> team_memory_, team_addresses_;
   std::vector<std::vector<std::shared_ptr<const Program>>> programs_;     // [schedule][rank]
   std::map<std::tuple<int, int, int>, const ConnectionMemory*> by_ends_;  // sender, receiver, tag
   std::vector<std::unique_ptr<ConnectionMemory>> connections_;            // as first named

@@ -77,7 +77,10 @@ __device__ __forceinline__ std::byte* chunk_at(const Cta& cta, const PortState& 
     return port.slots +
            uint64_t{round} * cta.work->partition.chunk * Operation::element_bytes(cta.header);
   }
-  return port.slots + cta.header.shape.slot_offset(0, step_of(port, use, round));
+  const uint64_t step = step_of(port, use, round);
+  if (Operation::kByTeam && port.by_team != 0)
+    return port.slots + cta.header.team_shape.slot_offset(0, step);
+  return port.slots + cta.header.shape.slot_offset(0, step);
 }
 
 /// Calls function(port) for each port of an instruction.

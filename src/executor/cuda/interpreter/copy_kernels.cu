@@ -2,8 +2,10 @@
 #include "executor/cuda/interpreter/define_kernel.cuh"
 #include "executor/cuda/interpreter/dependent_launch.cuh"
 #include "executor/cuda/interpreter/kernel.cuh"
+#include "executor/cuda/interpreter/team_kernel.cuh"
 #include "executor/cuda/patterns/direct_kernels.cuh"
 #include "executor/cuda/patterns/one_sided.cuh"
+#include "executor/cuda/patterns/team_trial.cuh"
 
 namespace {
 using niccolite::executor::cuda::CopyOperation;

@@ -46,7 +46,10 @@ __device__ __forceinline__ void start_port(const LaunchHeader& header, const Por
     ptx::store_relaxed_system(&(task.remote_control + channel)->advertisement,
                               advertisement::of(address, work.tag, serves));
   }
-  state.slots = task.slots + header.shape.slot_offset(channel, 0);
+  const bool by_team = (task.end & PortTask::kTeam) != 0;
+  state.slots =
+      task.slots +
+      (Operation::kByTeam && by_team ? header.team_shape : header.shape).slot_offset(channel, 0);
   state.base = base;
   state.end = base + static_cast<uint64_t>(work.partition.rounds) * task.steps;
   state.completed = base;
@@ -70,6 +73,8 @@ __device__ __forceinline__ void start_port(const LaunchHeader& header, const Por
   state.published_delivered = 0;
   state.is_followed = (task.end & PortTask::kFollowed) != 0;
   state.is_relay = (task.end & PortTask::kRelay) != 0;
+  state.by_team = by_team;
+  state.is_team_end = (task.end & PortTask::kTeamEnd) != 0;
   if (is_send) {
     state.cached = takes_advertisement ? base - header.shape.depth : remote;
   } else {

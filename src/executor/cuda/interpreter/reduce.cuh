@@ -234,6 +234,9 @@ struct Accumulation<DataType::Uint8, ReduceOp::Sum> : ByteSums {};
 template <DataType kType, ReduceOp kOp>
 struct ReduceOperation : Accumulation<kType, kOp> {
   static constexpr bool kReduces = true;
+  static constexpr bool kByTeam = false;
+  static constexpr DataType kDataType = kType;
+  static constexpr ReduceOp kReduceOp = kOp;
   /// Averages and PreMulSum are sums; prepare() lets no other reduction scale.
   static constexpr bool kScales = kOp == ReduceOp::Sum;
   using Base = Vec8<kType>;
@@ -363,6 +366,7 @@ struct ReduceOperation : Accumulation<kType, kOp> {
 /// Moves bytes; for programs in which every instruction has one operand.
 struct CopyOperation {
   static constexpr bool kReduces = false;
+  static constexpr bool kByTeam = false;
   using Element = uint8_t;
   static __device__ __forceinline__ uint32_t element_bytes(const LaunchHeader& header) {
     return header.element_bytes;

@@ -58,6 +58,21 @@ void add_works(const Launch& launch, KernelLaunch& result) {
   set_buffers(result, buffers_of(launch));
 }
 
+/// Enters the team by which some connections go, if any do.
+Status set_team(const Launch& launch, LaunchHeader& header) {
+  if (launch.team_ranks == 0) return {};
+  if ((header.flags & (kScalesInput | kScalesResult)) != 0 ||
+      (reduces(launch, header.flags) && !switch_reduces(launch.type, launch.reduction.op))) {
+    return Status::internal("a team is to reduce {} as no switch does", name_of(launch.type));
+  }
+  header.team_shape = launch.team_shape;
+  header.team_peers = static_cast<uint32_t>(launch.team_ranks - 1);
+  // All ports of a launch are in one team, whose addresses follow each other as the own ones do.
+  for (const PortAddress& port : launch.ports)
+    if (uses_team(port.way)) header.team_offset = port.team - port.slots;
+  return {};
+}
+
 }  // namespace
 
 void set_number(KernelLaunch& launch, const observe::KernelMarks& marks, uint64_t number) {
@@ -126,7 +141,7 @@ Result<KernelLaunch> prepare(const Launch& launch, std::span<const lowering::Wor
   header.flags = flags_of(launch);
   result.kernel = {.protocol = launch.protocol,
                    .reduces = reduces(launch, header.flags),
-                   .variant = KernelVariant::Program,
+                   .variant = launch.team_ranks > 0 ? KernelVariant::Team : KernelVariant::Program,
                    .most_peers = 0,
                    .type = reduced_as(launch.type, launch.reduction.op),
                    .op = launch.reduction.op};
@@ -147,6 +162,7 @@ Result<KernelLaunch> prepare(const Launch& launch, std::span<const lowering::Wor
   add_works(launch, result);
   if (pattern != nullptr) return pattern->prepare(launch, std::move(result));
 
+  TRY(set_team(launch, header));
   if (launch.protocol == Protocol::LL && is_relayed(launch))
     result.kernel.counters = Counters::OfProxies;
   Params params =

@@ -23,8 +23,9 @@ enum class KernelVariant : uint8_t {
   ListEach,    // the same, as DirectEach
   DirectList,  // direct_list.cuh, LL: a list over buffers that all ranks reach
   Phases,      // phase_kernel.cuh, LL128, reducing
+  Team,        // team_kernel.cuh, Simple: a program with connections by a multicast team
 };
-inline constexpr int kKernelVariants = 8;
+inline constexpr int kKernelVariants = 9;
 
 /// Are the kernel's parameters ListParams?
 constexpr bool is_list(KernelVariant variant) {
@@ -64,7 +65,8 @@ struct KernelId {
 /// Does the kernel wait at its end for the kernel that it runs beside (dependent_launch.cuh)?
 /// Kernels of messages do.
 constexpr bool awaits_last(const KernelId& kernel) {
-  return !kernel.reduces && !is_list(kernel.variant) && kernel.variant != KernelVariant::DirectList;
+  return !kernel.reduces && !is_list(kernel.variant) &&
+         kernel.variant != KernelVariant::DirectList && kernel.variant != KernelVariant::Team;
 }
 
 struct KernelLaunch {

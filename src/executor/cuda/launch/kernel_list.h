@@ -41,7 +41,8 @@
   X(run_##WHAT##_ll128, Program, LL128, 0, InGpu, LaunchArgs,                                      \
     run_kernel<Operation, Protocol::LL128>(args))                                                  \
   X(run_##WHAT##_simple, Program, Simple, 0, InGpu, LaunchArgs,                                    \
-    run_kernel<Operation, Protocol::Simple>(args))
+    run_kernel<Operation, Protocol::Simple>(args))                                                 \
+  X(team_##WHAT, Team, Simple, 0, InGpu, LaunchArgs, run_by_team<Operation>(args))
 
 /// Kernels that only move bytes and carry messages: they may run beside the kernel before them
 /// (awaits_last()).
@@ -76,4 +77,5 @@
   X(list_each_copy_7, ListEach, LL, 7, InGpu, ListArgs,                                            \
     run_list<Operation, 7, /*kSendsEach=*/true>(args))                                             \
   X(direct_list_copy_3, DirectList, LL, 3, InGpu, ListArgs, run_direct_list<Operation, 3>(args))   \
-  X(direct_list_copy_7, DirectList, LL, 7, InGpu, ListArgs, run_direct_list<Operation, 7>(args))
+  X(direct_list_copy_7, DirectList, LL, 7, InGpu, ListArgs, run_direct_list<Operation, 7>(args))   \
+  X(team_copy, Team, Simple, 0, InGpu, LaunchArgs, run_by_team<Operation>(args))

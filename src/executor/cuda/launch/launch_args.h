@@ -93,7 +93,9 @@ struct PortTask {
                  // (advertisement.h); kStays: and are not passed on from there (Port::stays);
                  // kDirectGet: data may be exposed; kOpens: the peer sees open buffers
                  // (PortAddress::opens_buffers); kFollowed: the work's turn is followed by another
-                 // (Turn); kRelay: the other end is a proxy's (protocol/relay.h)
+                 // (Turn); kRelay: the other end is a proxy's (protocol/relay.h); kTeam: the
+                 // slots are a team's (LaunchHeader::team_shape); kTeamEnd: this end stores to the
+                 // slots of all members, or loads from them
 
   static constexpr uint32_t kSendEnd = uint32_t{1} << 31;
   static constexpr uint32_t kDirectPut = uint32_t{1} << 30;
@@ -102,7 +104,9 @@ struct PortTask {
   static constexpr uint32_t kOpens = uint32_t{1} << 27;
   static constexpr uint32_t kFollowed = uint32_t{1} << 26;
   static constexpr uint32_t kRelay = uint32_t{1} << 25;
-  static constexpr uint32_t kPeerMask = kRelay - 1;
+  static constexpr uint32_t kTeam = uint32_t{1} << 24;
+  static constexpr uint32_t kTeamEnd = uint32_t{1} << 23;
+  static constexpr uint32_t kPeerMask = kTeamEnd - 1;
 };
 static_assert(sizeof(PortTask) == 32);
 
@@ -162,6 +166,8 @@ struct alignas(16) PortState {
                                  // service warp
   uint8_t is_followed;           // PortTask::kFollowed
   uint8_t is_relay;              // PortTask::kRelay
+  uint8_t by_team;               // PortTask::kTeam
+  uint8_t is_team_end;           // PortTask::kTeamEnd
 };
 static_assert(sizeof(PortState) == 128);
 
@@ -276,6 +282,11 @@ struct alignas(16) LaunchHeader {
   observe::KernelStamp* newest;  // null: nobody wants to know
   observe::KernelSpan* spans;    // of this launch
   uint64_t launch;               // Launch::number
+
+  // Set where a launch goes by a team (team_kernel.cuh).
+  FifoShape team_shape;
+  uint32_t team_peers;  // ranks of the team but this one
+  int64_t team_offset;  // bytes from an own slot of the team to the team's address of it
 
   uint64_t* copy_counter;  // ControlBlock::tile_counters[1] of the first port: numbers the dynamic
                            // tiles of the worker that only copies; null: there are no ports

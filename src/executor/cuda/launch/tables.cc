@@ -151,23 +151,28 @@ uint32_t add_workers(const Launch& launch, uint32_t threads, const WorkerMovers&
 }
 
 /// Instructions may share a list of ports, but not how often they have been named before: each gets
-/// its own list.
+/// its own list. Ports by which it stores to a team, or loads from one, come first there
+/// (team_kernel.cuh).
 Status add_uses(const Launch& launch, Tables& tables) {
   const Program& program = *launch.program;
   for (const CompactWorker& worker : program.workers) {
     std::vector<uint16_t> used(program.ports.size(), 0);
-    const auto add = [&](uint32_t first, uint32_t count) {
+    const auto add = [&](uint32_t first, uint32_t count, lowering::Way of_team) {
       const size_t at = tables.uses.size();
-      for (uint32_t i = first; i < first + count; ++i) {
-        const uint16_t port = program.indices[i];
-        tables.uses.push_back({port, used[port]++});
+      for (const bool is_first : {true, false}) {
+        for (uint32_t i = first; i < first + count; ++i) {
+          const uint16_t port = program.indices[i];
+          if ((launch.ports[port].way == of_team) == is_first)
+            tables.uses.push_back({port, used[port]++});
+        }
       }
       return static_cast<uint16_t>(at);
     };
     for (uint32_t i = worker.first; i < uint32_t{worker.first} + worker.count; ++i) {
       CompactInstruction& instruction = tables.instructions[i];
-      instruction.receive = add(instruction.receive, instruction.receive_count);
-      instruction.send = add(instruction.send, instruction.send_count);
+      instruction.receive =
+          add(instruction.receive, instruction.receive_count, lowering::Way::TeamLoad);
+      instruction.send = add(instruction.send, instruction.send_count, lowering::Way::TeamStore);
     }
   }
   constexpr size_t kMost = std::numeric_limits<uint16_t>::max();
@@ -271,7 +276,7 @@ PortTask task_of(const Launch& launch, uint16_t port) {
   const Work& work = launch.works[static_cast<size_t>(end.work)];
   const uint32_t channel = work.first_channel;
   const lowering::Way way = launch.ports[port].way;
-  return {address.slots + launch.shape.slot_offset(channel, 0),
+  return {address.slots + shape_of(launch, port).slot_offset(channel, 0),
           address.control + channel,
           address.remote_control + channel,
           static_cast<uint16_t>(end.steps),
@@ -283,7 +288,11 @@ PortTask task_of(const Launch& launch, uint16_t port) {
               (way == lowering::Way::DirectGet ? PortTask::kDirectGet : 0) |
               (address.opens_buffers ? PortTask::kOpens : 0) |
               (work.turn.is_followed ? PortTask::kFollowed : 0) |
-              (address.is_relayed() ? PortTask::kRelay : 0)};
+              (address.is_relayed() ? PortTask::kRelay : 0) |
+              (uses_team(way) ? PortTask::kTeam : 0) |
+              (way == (end.is_send ? lowering::Way::TeamStore : lowering::Way::TeamLoad)
+                   ? PortTask::kTeamEnd
+                   : 0)};
 }
 
 Result<Params> make_params(const Launch& launch, std::span<const lowering::WorkerPlan> plans,

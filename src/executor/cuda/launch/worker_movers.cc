@@ -33,6 +33,7 @@ uint32_t warps_of_copy_within(const Launch& launch, const CompactWorker& worker)
 
 lowering::Facilities facilities_of(const Launch& launch, Staging staging) {
   const uint32_t flags = flags_of(launch);
+  if (launch.team_ranks > 0) staging = Staging::None;  // team_kernel.cuh
   return {.publishes_chunks = launch.protocol == Protocol::Simple,
           .has_bulk_copies = staging == Staging::All,
           .has_stages = staging != Staging::None,

@@ -13,7 +13,7 @@ static_assert(SignalWaitArgs::kMost == kMostSignalWaits);
 
 template <typename Args>
 Status launch(gpu::Machine& any_machine, int device, gpu::StreamHandle stream,
-              OneSidedKernel kernel, uint32_t threads, Args& args) {
+              OneSidedKernel kernel, uint32_t threads, Args args) {
   auto& machine = static_cast<CudaMachine&>(any_machine);
   const gpu::cuda::Driver& driver = machine.driver();
   gpu::cuda::CuFunction function = TRY(find_kernel(device, kernel));
@@ -44,6 +44,10 @@ Status launch(gpu::Machine& machine, int device, gpu::StreamHandle stream, const
   for (size_t i = 0; i < wait.items.size(); ++i)
     args.item[i] = {wait.items[i].line, wait.items[i].count};
   return launch(machine, device, stream, OneSidedKernel::SignalWait, 32, args);
+}
+
+Status launch(gpu::Machine& machine, int device, gpu::StreamHandle stream, const TeamTrial& trial) {
+  return launch(machine, device, stream, OneSidedKernel::TeamTrial, 32, trial);
 }
 
 }  // namespace niccolite::executor::cuda

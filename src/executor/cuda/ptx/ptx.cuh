@@ -294,6 +294,7 @@ __device__ __forceinline__ uint32_t first_of_warp(uint32_t value) {
 }  // namespace ptx
 }  // namespace niccolite::executor::cuda
 
+#include "executor/cuda/ptx/ptx_multicast.cuh"
 #include "executor/cuda/ptx/ptx_stages.cuh"
 
 #endif  // NICCOLITE_EXECUTOR_CUDA_PTX_CUH

@@ -1,0 +1,259 @@
+// The interpreter for programs some of whose connections go by a multicast team (lowering/routes.h:
+// team store, team load). It moves units of 16 bytes by threads, and knows no stages.
+//
+//   team store   the chunk is stored once, at the team's address of the slot
+//   team load    each thread puts its units of the local operand into the own slot, and loads the
+//                reduction of all members' slots from the team's address
+//
+// Waits, credit and announcements are as in single connections (simple_step.cuh). In
+// an instruction's list of ports the connections by a team come first (launch/tables.cc), and
+// there are LaunchHeader::team_peers of them. A slot ends with a whole unit, so that units by a
+// team are always whole: what lies behind the chunk's end is not looked at.
+#pragma once
+
+#include "executor/cuda/interpreter/kernel.cuh"
+
+namespace niccolite::executor::cuda {
+
+/// An operation of a launch by a team.
+template <typename Operation>
+struct ByTeam : Operation {
+  static constexpr bool kByTeam = true;
+};
+
+/// Where one instruction's chunk comes from and goes to.
+struct TeamMove {
+  const std::byte* staged_source;  // of a team load: the local operand; else null
+  std::byte* staged;               // and the own slot that it goes to
+  const std::byte* team_source;    // the same slot of all members
+  std::byte* const* operands;      // and other operands, in reduction order
+  uint32_t operand_count;
+  std::byte* team_target;  // of a team store, else null
+  std::byte* const* sends;
+  uint32_t send_count;
+  std::byte* target;  // or null
+  uint32_t bytes;
+  uint32_t width;  // bytes that all addresses but the team's are aligned to, at most 16
+};
+
+/// Up to 16 bytes.
+template <typename Element>
+__device__ __forceinline__ Vec16 load_unit(const std::byte* address, uint32_t bytes,
+                                           uint32_t width) {
+  if (width >= kVec16 && bytes == kVec16) return ptx::load_vec16(address);
+  Vec16 unit{};
+  unit.half[0] = load_vec8<Element>(address, bytes < kVec8 ? bytes : kVec8, width);
+  if (bytes > kVec8) unit.half[1] = load_vec8<Element>(address + kVec8, bytes - kVec8, width);
+  return unit;
+}
+template <typename Element>
+__device__ __forceinline__ void store_unit(std::byte* address, const Vec16& unit, uint32_t bytes,
+                                           uint32_t width) {
+  if (width >= kVec16 && bytes == kVec16) return ptx::store_vec16(address, unit);
+  store_vec8<Element>(address, unit.half[0], bytes < kVec8 ? bytes : kVec8, width);
+  if (bytes > kVec8) store_vec8<Element>(address + kVec8, unit.half[1], bytes - kVec8, width);
+}
+
+/// Moves a chunk, by all threads of the worker.
+template <typename Operation>
+__device__ __forceinline__ void team_chunk(const WorkerThreads& worker, const TeamMove& move) {
+  using Element = typename Operation::Element;
+  constexpr uint32_t kUnroll = Operation::kReduces ? 2 : 4;
+  const uint32_t units = (move.bytes + kVec16 - 1) / kVec16;
+  const auto bytes_of = [&](uint32_t unit) {
+    const uint32_t left = move.bytes - unit * kVec16;
+    return left < kVec16 ? left : kVec16;
+  };
+  if (move.staged != nullptr) {
+    for (uint32_t unit = worker.rank; unit < units; unit += worker.size) {
+      ptx::store_vec16(
+          move.staged + unit * kVec16,
+          load_unit<Element>(move.staged_source + unit * kVec16, bytes_of(unit), move.width));
+    }
+    // Behind these stores, and behind what the members have announced.
+    ptx::fence_aliases();
+  }
+  for (uint32_t first = worker.rank; first < units; first += kUnroll * worker.size) {
+    // Calls function(i, unit) for the thread's units. The thread itself has staged them.
+    const auto each = [&](auto&& function) {
+#pragma unroll
+      for (uint32_t i = 0; i < kUnroll; ++i) {
+        const uint32_t unit = first + i * worker.size;
+        if (unit < units) function(i, unit);
+      }
+    };
+    Vec16 result[kUnroll] = {};
+    uint32_t next = 0;  // operand
+    if constexpr (Operation::kReduces) {
+      if (move.team_source != nullptr) {
+        each([&](uint32_t i, uint32_t unit) {
+          result[i] = ptx::load_from_team<Operation::kDataType, Operation::kReduceOp>(
+              move.team_source + unit * kVec16);
+        });
+      }
+    }
+    if (move.team_source == nullptr && move.operand_count != 0) {
+      each([&](uint32_t i, uint32_t unit) {
+        result[i] =
+            load_unit<Element>(move.operands[0] + unit * kVec16, bytes_of(unit), move.width);
+      });
+      next = 1;
+    }
+    if constexpr (Operation::kReduces) {
+      if (next < move.operand_count) {
+        typename Operation::Values values[kUnroll][2];
+#pragma unroll
+        for (uint32_t i = 0; i < kUnroll; ++i) {
+          for (int half = 0; half < 2; ++half)
+            values[i][half] = Operation::widen(result[i].half[half]);
+        }
+#pragma unroll 1
+        for (uint32_t k = next; k < move.operand_count; ++k) {
+          each([&](uint32_t i, uint32_t unit) {
+            const Vec16 operand =
+                load_unit<Element>(move.operands[k] + unit * kVec16, bytes_of(unit), move.width);
+            for (int half = 0; half < 2; ++half)
+              Operation::accumulate(values[i][half], Operation::widen(operand.half[half]));
+          });
+        }
+#pragma unroll
+        for (uint32_t i = 0; i < kUnroll; ++i) {
+          for (int half = 0; half < 2; ++half)
+            result[i].half[half] = Operation::narrow(values[i][half]);
+        }
+      }
+    }
+    if (move.team_target != nullptr) {
+      each([&](uint32_t i, uint32_t unit) {
+        ptx::store_to_team(move.team_target + unit * kVec16, result[i]);
+      });
+    }
+#pragma unroll 1
+    for (uint32_t s = 0; s < move.send_count; ++s) {
+      each([&](uint32_t i, uint32_t unit) {
+        store_unit<Element>(move.sends[s] + unit * kVec16, result[i], bytes_of(unit), move.width);
+      });
+    }
+    if (move.target != nullptr) {
+      each([&](uint32_t i, uint32_t unit) {
+        store_unit<Element>(move.target + unit * kVec16, result[i], bytes_of(unit), move.width);
+      });
+    }
+  }
+  // Before the service warp announces the chunk: members read it at their own addresses.
+  if (move.team_target != nullptr) ptx::fence_aliases();
+}
+
+/// Ports of an instruction's list by which it stores to a team, or loads from one.
+__device__ __forceinline__ uint32_t ports_by_team(const Cta& cta, const PortUse* uses,
+                                                  uint32_t count) {
+  return count != 0 && cta.ports[uses[0].port].is_team_end != 0 ? cta.header.team_peers : 0;
+}
+
+/// Runs one instruction, by all threads of the worker. False: aborted, in all threads alike.
+template <typename Operation>
+__device__ __forceinline__ bool team_step(const Cta& cta, const WorkerThreads& worker,
+                                          const CompactInstruction& instruction, uint32_t round,
+                                          bool is_only, std::byte** pointers) {
+  const PortsOfInstruction ports(cta, instruction);
+  const uint32_t receives = instruction.receive_count;
+  const bool has_source = instruction.source != OperandBuffer::None;
+  const uint32_t loaded = ports_by_team(cta, ports.receives, receives);
+  const uint32_t stored = ports_by_team(cta, ports.sends, instruction.send_count);
+  SimplePlan& plan = plan_at(pointers);
+  std::byte** operands = pointers + kPlanPointers;
+  std::byte** sends = operands + receives + has_source;
+  // A team load takes the local operand with it, and the other operands stand before it.
+  const uint32_t source_index = loaded == 0 && instruction.source_position < receives
+                                    ? instruction.source_position
+                                    : receives;
+  if (worker.rank == (worker.size > kWarp ? kWarp : 0)) {
+    plan_transfer<Operation>(cta, instruction, round, is_only, plan, operands[source_index]);
+  }
+  bool live = true;
+  for (uint32_t i = worker.rank; i < ports.count; i += worker.size) {
+    const PortUse use = ports.use(i);
+    const PortState& port = cta.ports[use.port];
+    live = live && wait_until_open(cta, port, step_of(port, use, round));
+    std::byte* chunk = chunk_at<Operation>(cta, port, use, round);
+    if (reinterpret_cast<uintptr_t>(chunk) % kVec16 != 0) plan.is_loose = 1;
+    if (ports.is_send(i)) {
+      sends[i - receives] = chunk;
+    } else {
+      operands[i + (has_source && i >= source_index)] = chunk;
+    }
+  }
+  if (!live) plan.live = nullptr;
+  worker.barrier();
+  if (plan.live == nullptr) return false;
+
+  const int64_t offset = cta.header.team_offset;
+  const uint32_t width = plan.is_loose == 0 ? cta.work->width : 1;
+  const TeamMove move{loaded != 0 ? operands[source_index] : nullptr,
+                      loaded != 0 ? operands[0] : nullptr,
+                      loaded != 0 ? operands[0] + offset : nullptr,
+                      operands + loaded,
+                      receives - loaded + (loaded == 0 && has_source ? 1u : 0u),
+                      stored != 0 ? sends[0] + offset : nullptr,
+                      sends + stored,
+                      instruction.send_count - stored,
+                      plan.target,
+                      static_cast<uint32_t>(plan.bytes),
+                      width};
+  team_chunk<Operation>(worker, move);
+
+  worker.barrier();
+  for (uint32_t i = worker.rank; i < ports.count; i += worker.size) {
+    const PortUse use = ports.use(i);
+    PortState& port = cta.ports[use.port];
+    const uint64_t step = step_of(port, use, round);
+    if (ports.is_send(i)) {
+      set_sent(cta, use, port, step, move.bytes);
+    } else {
+      set_done(port, step);
+    }
+  }
+  return true;
+}
+
+/// Has the operation a kernel of this kind?
+template <typename Operation>
+constexpr bool goes_by_team() {
+  if constexpr (Operation::kReduces) {
+    return switch_reduces(Operation::kDataType, Operation::kReduceOp);
+  } else {
+    return true;
+  }
+}
+
+template <typename Operation>
+__device__ __forceinline__ void run_program_by_team(const LaunchArgs& args) {
+  Cta cta = start_cta<Operation, /*kAdvertises=*/true>(args);
+  if (role_of_warp(args.header) == kServiceWorker) return serve_ports(cta);
+  const WorkerTask* const task = enter_worker(args, cta);
+  if (task == nullptr) return;
+  const WorkerThreads worker{ptx::thread() - task->first_thread, task->threads, task->barrier};
+  std::byte** const pointers = cta.pointers + task->pointers;
+  if (worker.rank == 0) begin_plan(pointers);
+  worker.barrier();
+  if (only_awaits(cta, *task)) {
+    if (worker.rank == 0) await_takers(cta, *task);
+    return;
+  }
+  const CompactInstruction* const first = cta.instructions + task->first;
+  for (uint32_t round = 0; round < cta.work->partition.rounds; ++round) {
+    for (uint32_t i = 0; i < task->count; ++i) {
+      if (team_step<Operation>(cta, worker, first[i], round, task->count == 1, pointers)) continue;
+      if (worker.rank == 0) leave_advertisements(cta);
+      return;
+    }
+  }
+}
+
+/// Does nothing, of reductions that switches have not.
+template <typename Operation>
+__device__ __forceinline__ void run_by_team(const LaunchArgs& args) {
+  if constexpr (goes_by_team<Operation>()) run_program_by_team<ByTeam<Operation>>(args);
+}
+
+}  // namespace niccolite::executor::cuda

@@ -1,0 +1,175 @@
+// Programs by a multicast team, by the kernels' own source on the CPU (emulated_gpu.h).
+#include <gtest/gtest.h>
+
+#include <deque>
+
+#include "executor/cuda/launch/launch_header.h"
+#include "planner/form.h"
+#include "tests/device/emulated_gpu.h"
+#include "tests/executor/host/cluster.h"
+#include "tests/executor/host/operands.h"
+
+namespace niccolite::device_test {
+namespace {
+
+using executor::DataType;
+using executor::FifoShape;
+using executor::Launch;
+using executor::Protocol;
+using executor::ReduceOp;
+using executor::Reduction;
+using executor::cuda::KernelLaunch;
+using executor::cuda::KernelVariant;
+using executor::cuda::Staging;
+using executor::host::Cluster;
+using executor::host::GuardedMemory;
+using executor::host::OperandOptions;
+using executor::host::Operands;
+
+constexpr int kThreads = 96;  // three warps, which share workers unevenly
+
+struct Case {
+  DataType type = DataType::Int32;
+  ReduceOp op = ReduceOp::Sum;
+  uint64_t count = 1;
+  OperandOptions options{};
+  uint64_t seed = 1;
+};
+
+/// True: all ranks' launches have ended.
+bool run(Cluster& cluster, const std::vector<Launch>& launches, uint64_t seed) {
+  std::vector<std::byte*> addresses, members;
+  for (const GuardedMemory& memory : cluster.team_addresses()) addresses.push_back(memory.data());
+  for (const GuardedMemory& memory : cluster.team_memory()) members.push_back(memory.data());
+  emulation::set_team(addresses, members, cluster.team_memory()[0].bytes());
+  std::deque<KernelLaunch> prepared;
+  std::vector<KernelLaunch*> pointers;
+  for (Launch launch : launches) {
+    launch.control_device = &cluster.control;
+    launch.threads = kThreads;
+    auto kernel =
+        executor::cuda::prepare(launch, executor::cuda::Specialisation::Allowed, Staging::All);
+    if (!kernel.is_ok()) {
+      ADD_FAILURE() << kernel.status().message();
+      return false;
+    }
+    EXPECT_EQ(kernel->kernel.variant, KernelVariant::Team);
+    prepared.push_back(std::move(kernel).take());
+    pointers.push_back(&prepared.back());
+    set_advertisements(prepared.back(), executor::cuda::buffers_of(launch),
+                       [&](const void*, uint64_t) { return (seed + prepared.size()) % 3 != 0; });
+  }
+  return emulation::run(pointers, seed);
+}
+
+void run(Cluster& cluster, const Case& of) {
+  OperandOptions options = of.options;
+  options.reduction = Reduction{.op = of.op};
+  const Operands operands(cluster.schedule(), of.type, {of.count}, options);
+  const std::vector<Launch> launches = cluster.launches(
+      {.count = of.count, .type = of.type, .reduction = options.reduction}, operands.addresses());
+  ASSERT_TRUE(run(cluster, launches, of.seed));
+  ASSERT_NO_FATAL_FAILURE(operands.check());
+  ASSERT_TRUE(cluster.guards_intact());
+  ASSERT_TRUE(cluster.counters_consistent(/*has_advertisements=*/true));
+  ASSERT_EQ(cluster.control.report, 0u);
+  // Nothing but multicast instructions uses a team's addresses.
+  for (const GuardedMemory& memory : cluster.team_addresses())
+    for (size_t i = 0; i < memory.bytes(); ++i) ASSERT_EQ(memory.data()[i], std::byte{0});
+}
+
+FifoShape shape_of(uint32_t channels) {
+  return {.channels = channels, .depth = 2, .slot_bytes = 512};
+}
+
+/// Calls function(form, cluster) for each algorithm that has connections by a team.
+template <typename Function>
+void for_each_by_team(int nranks, Function&& function) {
+  uint32_t turn = 0;
+  for (const planner::Form& form : planner::forms()) {
+    if (form.is_of_messages()) continue;
+    algorithms::Options options;
+    if (schedule::has_root(form.collective)) options.root = static_cast<int>(++turn) % nranks;
+    schedule::Schedule schedule = form.build(nranks, options).take();
+    if (!lowering::routes_of(schedule, {}, /*has_team=*/true).use_team()) continue;
+    SCOPED_TRACE(
+        fmt::format("{} {} of {} ranks", schedule::name_of(form.collective), form.name, nranks));
+    Cluster cluster = Cluster::by_team(std::move(schedule), shape_of(2));
+    ASSERT_NO_FATAL_FAILURE(function(form, cluster));
+  }
+}
+
+TEST(EmulatedTeam, RunsEveryAlgorithmThatGoesByOne) {
+  int algorithms = 0;
+  uint64_t seed = 0;
+  for (const int nranks : {2, 3, 4, 5}) {
+    for_each_by_team(nranks, [&](const planner::Form& form, Cluster& cluster) {
+      ++algorithms;
+      const bool reduces = schedule::reduces(form.collective);
+      for (const uint64_t count :
+           {uint64_t{0}, uint64_t{1}, uint64_t{7}, uint64_t{129}, uint64_t{1537}}) {
+        ++seed;
+        SCOPED_TRACE(count);
+        ASSERT_NO_FATAL_FAILURE(
+            run(cluster, {.type = reduces ? DataType::Int32 : DataType::Uint8,
+                          .count = count,
+                          .options = {.is_in_place = seed % 2 == 0, .is_misaligned = seed % 3 == 0},
+                          .seed = seed}));
+      }
+    });
+  }
+  EXPECT_GE(algorithms, 4 * 5);
+}
+
+TEST(EmulatedTeam, ReducesEveryTypeThatSwitchesDo) {
+  const planner::Form* const form = planner::find_form(schedule::Collective::AllReduce, "two_shot");
+  ASSERT_NE(form, nullptr);
+  Cluster cluster = Cluster::by_team(form->build(3, {}).take(), shape_of(1));
+  int pairs = 0;
+  for (int t = 0; t < executor::kDataTypes; ++t) {
+    for (const ReduceOp op : {ReduceOp::Sum, ReduceOp::Product, ReduceOp::Max, ReduceOp::Min}) {
+      const auto type = static_cast<DataType>(t);
+      if (!executor::switch_reduces(type, op)) continue;
+      SCOPED_TRACE(fmt::format("{} {}", executor::name_of(type), static_cast<int>(op)));
+      ++pairs;
+      for (const uint64_t count : {uint64_t{3}, uint64_t{500}})
+        ASSERT_NO_FATAL_FAILURE(
+            run(cluster, {.type = type, .op = op, .count = count, .seed = count + pairs}));
+    }
+  }
+  EXPECT_EQ(pairs, 20);
+}
+
+TEST(EmulatedTeam, RefusesWhatNoSwitchReduces) {
+  const planner::Form* const form = planner::find_form(schedule::Collective::AllReduce, "two_shot");
+  Cluster cluster = Cluster::by_team(form->build(2, {}).take(), shape_of(1));
+  for (const DataType type : {DataType::Uint8, DataType::Float8e4m3}) {
+    const Operands operands(cluster.schedule(), type, {8}, {});
+    std::vector<Launch> launches =
+        cluster.launches({.count = 8, .type = type}, operands.addresses());
+    launches[0].control_device = &cluster.control;
+    const auto kernel =
+        executor::cuda::prepare(launches[0], executor::cuda::Specialisation::Allowed, Staging::All);
+    ASSERT_FALSE(kernel.is_ok());
+    EXPECT_NE(kernel.status().message().find("as no switch does"), std::string::npos);
+  }
+}
+
+// Every wait ends, wherever the abort comes.
+TEST(EmulatedTeam, EndsWhenTheHostSaysSo) {
+  const planner::Form* const form = planner::find_form(schedule::Collective::AllReduce, "two_shot");
+  for (uint64_t switches = 100; switches < 20'000; switches = switches * 3 / 2) {
+    SCOPED_TRACE(switches);
+    Cluster cluster = Cluster::by_team(form->build(3, {}).take(), shape_of(1));
+    const Operands operands(cluster.schedule(), DataType::Int32, {1000}, {});
+    std::vector<Launch> launches =
+        cluster.launches({.count = 1000, .type = DataType::Int32}, operands.addresses());
+    launches.pop_back();  // whom the others wait for
+    emulation::abort_after(switches, &cluster.control.abort);
+    ASSERT_TRUE(run(cluster, launches, switches));
+    ASSERT_TRUE(cluster.guards_intact());
+  }
+}
+
+}  // namespace
+}  // namespace niccolite::device_test
