@@ -56,4 +56,9 @@ foreach(shell_folder bash:bash-completion/completions zsh:zsh/site-functions fis
   list(GET pair 1 folder)
   install(DIRECTORY ${help}/completions/${shell}/ DESTINATION ${CMAKE_INSTALL_DATADIR}/${folder})
 endforeach()
+# All that an installation needs, for builds of some targets alone.
+add_custom_target(niccolite_installed DEPENDS niccolite vcuda vcuda_driver vcuda_nvml niccolite_cli niccolite_which_audit niccolite_help)
+if(TARGET vverbs AND NOT SKBUILD)
+  add_dependencies(niccolite_installed vverbs)
+endif()
 install(FILES LICENSE NOTICE THIRD-PARTY-LICENSES DESTINATION ${CMAKE_INSTALL_DOCDIR})

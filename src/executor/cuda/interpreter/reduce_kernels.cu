@@ -28,3 +28,26 @@ NICCOLITE_KERNELS_OF(NICCOLITE_TYPE_NAME, product, ReduceOp::Product)
 #endif
 NICCOLITE_KERNELS_OF(NICCOLITE_TYPE_NAME, max, ReduceOp::Max)
 NICCOLITE_KERNELS_OF(NICCOLITE_TYPE_NAME, min, ReduceOp::Min)
+
+#define NICCOLITE_TEAM_KERNELS_OF_NAMED(type, op, kOp) \
+  NICCOLITE_TEAM_KERNELS(NICCOLITE_KERNEL, type##_##op, Reduce<kOp>)
+#define NICCOLITE_TEAM_KERNELS_OF(type, op, kOp) NICCOLITE_TEAM_KERNELS_OF_NAMED(type, op, kOp)
+
+namespace {
+constexpr bool switch_has(ReduceOp op) {
+  return niccolite::executor::switch_reduces(DataType::NICCOLITE_TYPE, op);
+}
+}  // namespace
+#ifdef NICCOLITE_SWITCH_SUMS
+static_assert(switch_has(ReduceOp::Sum));
+NICCOLITE_TEAM_KERNELS_OF(NICCOLITE_TYPE_NAME, sum, ReduceOp::Sum)
+#elif !defined(NICCOLITE_TYPE_IS_UNSIGNED)
+static_assert(!switch_has(ReduceOp::Sum));
+#endif
+#ifdef NICCOLITE_SWITCH_EXTREMES
+static_assert(switch_has(ReduceOp::Max) && switch_has(ReduceOp::Min));
+NICCOLITE_TEAM_KERNELS_OF(NICCOLITE_TYPE_NAME, max, ReduceOp::Max)
+NICCOLITE_TEAM_KERNELS_OF(NICCOLITE_TYPE_NAME, min, ReduceOp::Min)
+#else
+static_assert(!switch_has(ReduceOp::Max) && !switch_has(ReduceOp::Min));
+#endif

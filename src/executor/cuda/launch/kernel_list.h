@@ -41,7 +41,9 @@
   X(run_##WHAT##_ll128, Program, LL128, 0, InGpu, LaunchArgs,                                      \
     run_kernel<Operation, Protocol::LL128>(args))                                                  \
   X(run_##WHAT##_simple, Program, Simple, 0, InGpu, LaunchArgs,                                    \
-    run_kernel<Operation, Protocol::Simple>(args))                                                 \
+    run_kernel<Operation, Protocol::Simple>(args))
+/// And those that switches have, too: switch_reduces().
+#define NICCOLITE_TEAM_KERNELS(X, WHAT, Operation) \
   X(team_##WHAT, Team, Simple, 0, InGpu, LaunchArgs, run_by_team<Operation>(args))
 
 /// Kernels that only move bytes and carry messages: they may run beside the kernel before them

@@ -55,6 +55,7 @@ struct Listed {
 #define LISTED(name, variant, protocol, most_peers, counters, ...) \
   {"niccolite_" #name, KernelVariant::variant, Protocol::protocol, most_peers, Counters::counters},
 constexpr Listed kReduceList[] = {NICCOLITE_REDUCE_KERNELS(LISTED, WHAT, )};
+constexpr Listed kTeamList[] = {NICCOLITE_TEAM_KERNELS(LISTED, WHAT, )};
 constexpr Listed kCopyList[] = {NICCOLITE_COPY_KERNELS_BESIDE(LISTED, )
                                     NICCOLITE_COPY_KERNELS(LISTED, )};
 #undef LISTED
@@ -65,12 +66,16 @@ std::vector<Named> kernels_of(bool reduces, DataType type, ReduceOp op) {
   const std::string what =
       fmt::format("{}_{}", kernel_name_of(type), kReduceOpNames[static_cast<size_t>(op)]);
   std::vector<Named> kernels;
-  for (const Listed& of : reduces ? std::span<const Listed>(kReduceList) : kCopyList) {
-    std::string name = of.name;
-    if (reduces) name.replace(name.find(kWhat), kWhat.size(), what);
-    kernels.push_back({{of.protocol, reduces, of.variant, of.most_peers, type, op, of.counters},
-                       std::move(name)});
-  }
+  const auto add = [&](std::span<const Listed> list) {
+    for (const Listed& of : list) {
+      std::string name = of.name;
+      if (reduces) name.replace(name.find(kWhat), kWhat.size(), what);
+      kernels.push_back({{of.protocol, reduces, of.variant, of.most_peers, type, op, of.counters},
+                         std::move(name)});
+    }
+  };
+  add(reduces ? std::span<const Listed>(kReduceList) : kCopyList);
+  if (reduces && switch_reduces(type, op)) add(kTeamList);
   return kernels;
 }
 
