@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/doctor/command.h"
 #include "cli/explain/command.h"
 #include "cli/flight/command.h"
 #include "cli/grammar/completion.h"
@@ -134,6 +135,11 @@ int run(const std::vector<std::string>& command) {
       "topology", "Print or draw the parts of a machine and the distances between them");
   topology_command::add_options(*topology, topology_options);
 
+  doctor::Options doctor_options;
+  CLI::App* examine =
+      app.add_subcommand("doctor", "Look at a machine before its first job, and name remedies");
+  doctor::add_options(*examine, doctor_options);
+
   which::Options which_options;
   CLI::App* which = app.add_subcommand("which", "Tell which libnccl a program would load");
   which::add_options(*which, which_options);
@@ -173,6 +179,7 @@ int run(const std::vector<std::string>& command) {
   if (ras->parsed()) return ras_command::run(ras_options);
   if (topology->parsed()) return topology_command::run(topology_options);
   if (trace->parsed()) return flight::run(trace_options);
+  if (examine->parsed()) return doctor::run(doctor_options);
   if (which->parsed()) {
     std::vector<std::string> program = which->remaining();  // or options that there are not
     if (is_cut && (program.empty() || !program[0].starts_with("-")))

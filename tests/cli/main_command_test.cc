@@ -121,7 +121,7 @@ TEST(Command, NamesTheOptionThatWasMeant) {
 
 TEST(Command, HelpsAndPrintsJsonEverywhere) {
   for (const char* subcommand : {"perf", "schedule", "explain", "tune", "inspect", "trace", "ras",
-                                 "topology", "which", "version"}) {
+                                 "topology", "which", "doctor", "version"}) {
     const Outcome outcome = testing::run_command({NICCOLITE_COMMAND, subcommand, "-h"}, {});
     EXPECT_EQ(outcome.status, 0) << subcommand;
     EXPECT_THAT(outcome.output, AllOf(HasSubstr("-h,--help"), HasSubstr("--json"))) << subcommand;
@@ -132,6 +132,7 @@ TEST(Command, HelpsAndPrintsJsonEverywhere) {
         {"explain", "All-Reduce", "--json"},
         {"topology", "--json"},
         {"version", "--json"},
+        {"doctor", "--json"},
         {"which", "--json", "--", "ls", "/"}}) {
     std::vector<std::string> command = {NICCOLITE_COMMAND};
     command.insert(command.end(), words.begin(), words.end());
