@@ -135,7 +135,10 @@ std::string for_zsh(const CLI::App& app, const Words& words) {
       "#compdef niccolite\n_niccolite() {{\n  local context state line\n"
       "  _arguments -C{} \\\n    '1: :->subcommand' '*:: :->rest'\n  case $state in\n"
       "  subcommand)\n    local -a subcommands=({})\n    _describe subcommand subcommands;;\n"
-      "  rest)\n    case $line[1] in\n{}    esac;;\n  esac\n}}\ncompdef _niccolite niccolite\n",
+      "  rest)\n    case $line[1] in\n{}    esac;;\n  esac\n}}\n"
+      // Installed, the file is read at the first TAB, as the body of _niccolite, and must complete.
+      "if [[ $funcstack[1] == _niccolite ]]; then _niccolite \"$@\"; else compdef _niccolite "
+      "niccolite; fi\n",
       own, subcommands, cases);
 }
 

@@ -2,9 +2,11 @@
 #include <gmock/gmock.h>
 
 #include <poll.h>
+#include <unistd.h>
 
 #include <array>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
@@ -147,17 +149,32 @@ TEST(Command, WithoutWordsHelps) {
   EXPECT_THAT(outcome.errors, AllOf(HasSubstr("Subcommands:"), HasSubstr("Exit status:")));
 }
 
-// A shell runs the script and prints the words that it offers behind each command line.
+// A line and its completion. `offer`: all words that fit the last one, as bash and fish print them.
+// `line`: the line that zsh makes of it, which types the part that all of them have.
+struct Completion {
+  const char* words;
+  const char* offer;
+  const char* line;
+};
+constexpr Completion kCompletions[] = {
+    {"niccolite sche", "schedule", "niccolite schedule "},
+    {"niccolite perf all_g", "all_gather", "niccolite perf all_gather "},
+    {"niccolite perf --datatype bf", "bfloat16", "niccolite perf --datatype bfloat16 "},
+    {"niccolite explain all_reduce --mach", "--machine --machines",
+     "niccolite explain all_reduce --machine"},
+    {"niccolite tune --protocols LL1", "LL128", "niccolite tune --protocols LL128 "},
+};
+
+Outcome completion_for(const std::string& shell) {
+  return testing::run_command({NICCOLITE_COMMAND, "--completion", shell}, {});
+}
+
+bool has_shell(const std::string& shell) {
+  return testing::run_command({shell, "-c", "exit 0"}, {}).status == 0;
+}
+
 TEST(Command, CompletesInBash) {
-  struct Case {
-    const char* words;
-    const char* offer;
-  };
-  for (const Case& c :
-       {Case{"niccolite sche", "schedule"}, Case{"niccolite perf all_g", "all_gather"},
-        Case{"niccolite perf --datatype bf", "bfloat16"},
-        Case{"niccolite explain all_reduce --mach", "--machine --machines"},
-        Case{"niccolite tune --protocols LL1", "LL128"}}) {
+  for (const Completion& c : kCompletions) {
     const std::string script = std::string("source <(") + NICCOLITE_COMMAND +
                                " --completion bash); COMP_WORDS=(" + c.words +
                                "); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _niccolite; echo "
@@ -165,12 +182,39 @@ TEST(Command, CompletesInBash) {
     const Outcome outcome = testing::run_command({"bash", "-c", script}, {});
     EXPECT_EQ(outcome.output, std::string(c.offer) + "\n") << c.words << outcome.errors;
   }
-  for (const char* shell : {"zsh", "fish"}) {
-    const Outcome outcome = testing::run_command({NICCOLITE_COMMAND, "--completion", shell}, {});
-    EXPECT_EQ(outcome.status, 0);
-    EXPECT_THAT(outcome.output, AllOf(HasSubstr("schedule"), HasSubstr("warmup_iters")));
+  EXPECT_EQ(completion_for("sh").status, 2);
+}
+
+TEST(Command, CompletesInFish) {
+  EXPECT_THAT(completion_for("fish").output, HasSubstr("warmup_iters"));
+  if (!has_shell("fish")) GTEST_SKIP() << "there is no fish here";
+  std::string script = std::string(NICCOLITE_COMMAND) + " --completion fish | source\n";
+  std::string expected;
+  for (const Completion& c : kCompletions) {
+    // A line for each offer: the word, a tab, its description.
+    script += std::string("echo (complete -C '") + c.words + "' | string replace -r '\\t.*' '')\n";
+    expected += std::string(c.offer) + "\n";
   }
-  EXPECT_EQ(testing::run_command({NICCOLITE_COMMAND, "--completion", "sh"}, {}).status, 2);
+  const Outcome outcome = testing::run_command({"fish", "--no-config", "-c", script}, {});
+  EXPECT_EQ(outcome.output, expected) << outcome.errors;
+}
+
+TEST(Command, CompletesInZshFromTheFirstTabOn) {
+  const std::string text = completion_for("zsh").output;
+  EXPECT_THAT(text, HasSubstr("warmup_iters"));
+  if (!has_shell("zsh")) GTEST_SKIP() << "there is no zsh here";
+  const std::string folder = ::testing::TempDir() + "niccolite_zsh_" + std::to_string(getpid());
+  std::filesystem::create_directory(folder);
+  std::ofstream(folder + "/_niccolite") << text;
+  std::vector<std::string> arguments = {NICCOLITE_COMPLETED_BY_ZSH, folder};
+  std::string expected;
+  for (const Completion& c : kCompletions) {
+    arguments.emplace_back(c.words);
+    expected += std::string(c.line) + "\n";
+  }
+  const Outcome outcome = testing::run_command(arguments, {}, 300);
+  EXPECT_EQ(outcome.output, expected) << outcome.errors;
+  std::filesystem::remove_all(folder);
 }
 
 }  // namespace
