@@ -186,6 +186,12 @@ size_t chunk_of(const Question& question, const planner::Variant& variant) {
   return planner::chunk_bytes(question.settings, question.collective, variant);
 }
 
+/// Returns the description of a measurement up to its details, which --json prints whole.
+std::string first_part(const std::string& about) {
+  const size_t end = std::min({about.find(" ("), about.find(". "), about.find("; ")});
+  return end == std::string::npos ? about : about.substr(0, end) + " ...";
+}
+
 void print_text(const Question& question, const Explanation& explanation) {
   fmt::print("{} of {} bytes over {} ranks, {}: {}, predicted {:.1f} us\n",
              planner::function_name(question.collective), question.buffer_bytes,
@@ -194,7 +200,8 @@ void print_text(const Question& question, const Explanation& explanation) {
   for (const planner::Variable& variable : planner::variables_of_choices({}))
     fmt::print("with {}={}\n", variable.name, variable.value);
   const planner::Tuning& tuning = planner::tuning_of(question.settings);
-  fmt::print("constants of {}, {}: {}\n", name_of(tuning.machine), tuning.origin, tuning.about);
+  fmt::print("constants of {}, {}: {}\n", name_of(tuning.machine), tuning.origin,
+             first_part(tuning.about));
   for (const std::vector<int>& ring : question.settings.rings)
     fmt::print("ring {}\n", fmt::join(ring, " "));
   fmt::print("\n{:<22}{:<10}{:>8}{:>10}{:>12}\n", "algorithm", "protocol", "channels", "chunk",

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "base/status.h"
 #include "tests/cli/command.h"
@@ -16,6 +17,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::ContainsRegex;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using testing::Outcome;
@@ -135,6 +137,20 @@ TEST(ExplainCommand, LooksAtThisMachineWhereTheFlagsLeaveItOpen) {
   const Outcome outcome = explain({"broadcast"}, {{"NICCOLITE_DEVICES", "virtual:3"}});
   EXPECT_EQ(outcome.status, 0) << outcome.errors;
   EXPECT_THAT(outcome.output, HasSubstr("Broadcast of 1048576 bytes over 3 ranks, virtual: "));
+}
+
+// How the constants were measured takes more words than a line has: --json prints them all.
+TEST(ExplainCommand, NamesTheMeasurementInOneLine) {
+  std::vector<std::string> flags{"all_reduce", "-b", "8M", "-g", "4", "-m", "cuda"};
+  std::istringstream lines(explain(flags).output);
+  std::string line;
+  while (std::getline(lines, line) && !line.starts_with("constants of ")) continue;
+  EXPECT_THAT(line, AllOf(HasSubstr("constants of cuda, built in: 2 and 4 x NVIDIA H200"),
+                          EndsWith(" ...")));
+  EXPECT_LE(line.size(), 150);
+  flags.emplace_back("--json");
+  const nlohmann::json document = nlohmann::json::parse(explain(flags).output);
+  EXPECT_GT(document["tuning"]["about"].get<std::string>().size(), line.size());
 }
 
 // NICCOLITE_TUNING comes before what was built in, here and in programs (planner::make_settings()).
