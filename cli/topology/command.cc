@@ -19,13 +19,15 @@
 #include "topology/draw.h"
 #include "topology/rings.h"
 #include "topology/xml.h"
+#include "transport/net/verbs/verbs.h"
 
 namespace niccolite::topology_command {
 namespace {
 
 constexpr const char* kFooter =
     R"(Prints NUMA nodes, PCI switches, GPUs and network devices, the distances between them (LOC NVL NVB C2C PIX PXB P2C PHB SYS
-NET, as NCCL_P2P_LEVEL has them), the rings, and the network device of each GPU.
+NET, as NCCL_P2P_LEVEL has them), the rings, the network device of each GPU, and InfiniBand and RoCE ports with their state,
+speed and GID (of this machine).
 
 Examples:
   niccolite topology                                 this machine: its GPUs, or virtual ones
@@ -66,7 +68,33 @@ Status write_files(const Options& options, const topology::Graph& graph) {
   return {};
 }
 
-nlohmann::json to_json(const topology::Graph& graph) {
+using Ports = std::vector<transport::net::verbs::PortState>;
+
+std::string text_of(const Ports& ports) {
+  if (ports.empty()) return "";
+  std::string text = "\nInfiniBand and RoCE ports\n";
+  for (const auto& port : ports)
+    text += fmt::format(
+        "  {}  {}, {}, {}, GID {}{}{}\n", port.name, port.kind, port.state,
+        port.speed > 0 ? fmt::format("{} Gbit/s", port.speed / 1000) : "unknown speed", port.gid,
+        port.is_virtual ? ", virtual" : "", port.is_named ? "" : ", not chosen by NCCL_IB_HCA");
+  return text;
+}
+
+nlohmann::json to_json(const Ports& ports) {
+  nlohmann::json all = nlohmann::json::array();
+  for (const auto& port : ports)
+    all.push_back({{"name", port.name},
+                   {"kind", port.kind},
+                   {"state", port.state},
+                   {"mbit_per_s", port.speed},
+                   {"gid", port.gid},
+                   {"virtual", port.is_virtual},
+                   {"chosen", port.is_named}});
+  return all;
+}
+
+nlohmann::json to_json(const topology::Graph& graph, const Ports& ports) {
   std::vector<int> leaves = graph.gpus();
   leaves.insert(leaves.end(), graph.nets().begin(), graph.nets().end());
   nlohmann::json devices = nlohmann::json::array(), distances = nlohmann::json::array();
@@ -91,7 +119,8 @@ nlohmann::json to_json(const topology::Graph& graph) {
   return {{"format", "niccolite-topology-1"},
           {"devices", std::move(devices)},
           {"distances", std::move(distances)},
-          {"rings", rings(graph)}};
+          {"rings", rings(graph)},
+          {"ports", to_json(ports)}};
 }
 
 Result<topology::Graph> make_graph(const Options& options) {
@@ -125,10 +154,13 @@ int run(const Options& options) {
     fmt::print(stderr, "niccolite topology: {}\n", status.message());
     return grammar::kExitFailed;
   }
+  const auto ports = [&] {
+    return options.from.empty() ? transport::net::verbs::port_states() : Ports();
+  };
   if (options.wants_json)
-    fmt::print("{}\n", to_json(*graph).dump(1));
+    fmt::print("{}\n", to_json(*graph, ports()).dump(1));
   else if (options.svg.empty() && options.xml.empty())
-    fmt::print("{}", draw_text(*graph));
+    fmt::print("{}{}", draw_text(*graph), text_of(ports()));
   return grammar::kExitFine;
 }
 

@@ -68,10 +68,12 @@ void check_unneeded_network(const transport::net::Network::Wish& wish) {
 // Null: sockets. Plug-ins are opened where they are needed, or asked for by the program.
 Result<std::shared_ptr<transport::net::Network>> choose_network(bool is_needed,
                                                                 const Configuration& configuration,
-                                                                uint64_t communicator) {
+                                                                uint64_t communicator,
+                                                                size_t number) {
   const transport::net::Network::Wish wish{.name = configuration.network,
                                            .traffic_class = configuration.traffic_class,
-                                           .communicator = communicator};
+                                           .communicator = communicator,
+                                           .number = number};
   std::shared_ptr<transport::net::Network> network;
   if (is_needed || !configuration.network.empty())
     network = TRY(transport::net::Network::choose(wish));
@@ -194,7 +196,7 @@ Status Communicator::join_and_connect(const Meeting& meeting) {
     TRY(member_->barrier(deadline));
     member_->explain_waits({});
   } else {
-    TRY(choose_network(/*is_needed=*/false, configuration_, id_hash()).status());
+    TRY(choose_network(/*is_needed=*/false, configuration_, id_hash(), /*number=*/0).status());
     member_.reset();
     TRY(find_machine_graph({}, deadline));
   }
@@ -278,7 +280,7 @@ Status Communicator::serve_peers(const planner::Settings& settings,
   });
   transport::Carrier carrier = membership_.place_on_network();
   std::shared_ptr<transport::net::Network> network =
-      TRY(choose_network(ways_.needs_network(), configuration_, id_hash()));
+      TRY(choose_network(ways_.needs_network(), configuration_, id_hash(), carrier.number));
   if (ways_.needs_network()) carrier.network = std::move(network);
   log_.open(nranks());
   connection_events_ = std::make_shared<profiling::ConnectionEvents>(log_->recorder());

@@ -12,7 +12,7 @@ class Network;
 }
 
 struct Carrier {
-  std::shared_ptr<net::Network> network{};  // a plug-in's; null: sockets do
+  std::shared_ptr<net::Network> network{};  // a plug-in's, or verbs; null: sockets do
   // The rail of the sockets (net/rails.h) that is nearest to the GPU, by name. If no rail has that
   // name: the rail with the index `number`, modulo the number of rails.
   std::string nearest_interface{};

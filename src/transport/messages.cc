@@ -1,6 +1,7 @@
 #include "transport/messages.h"
 
 #include "base/interfaces.h"
+#include "transport/net/network.h"
 
 namespace niccolite::transport {
 namespace {
@@ -8,7 +9,7 @@ namespace {
 constexpr uint32_t kMostItems = 4096;
 constexpr size_t kMostAddress = 108;  // sockaddr_un::sun_path
 constexpr size_t kMostName = 256;
-constexpr size_t kHandleBytes = 128;
+constexpr size_t kHandleBytes = std::tuple_size_v<net::Network::Handle>;
 constexpr size_t kAddressBytes = 23;  // as Address::encode() writes one
 
 void write_token(Writer& writer, const Token& token) {

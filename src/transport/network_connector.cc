@@ -60,7 +60,12 @@ std::string NetworkConnector::name() const { return devices().front(); }
 
 std::vector<std::string> NetworkConnector::devices() const {
   const auto& network = carrier_.network;
-  if (network != nullptr) return {fmt::format("NET/{}/0", network->name())};
+  if (network != nullptr) {
+    std::vector<std::string> devices;
+    for (size_t i = 0; i < network->devices(); ++i)
+      devices.push_back(fmt::format("NET/{}/{}", network->name(), i));
+    return devices;
+  }
   std::lock_guard lock(mutex_);
   const size_t count = std::max<size_t>(rails_.interfaces.size(), 1);
   std::vector<std::string> devices;
@@ -166,7 +171,7 @@ Status NetworkConnector::reach(int peer, const Message& message, std::span<const
     const auto spoken = [](const std::string& name) { return name.empty() ? "Socket" : name; };
     return Status::invalid_usage(
         "rank {} reaches other machines by network {} and rank {} by {}: set NCCL_NET_PLUGIN and "
-        "NCCL_NET alike on all machines, and install the plug-in on all",
+        "NCCL_NET alike on all machines, and install the plug-in or the NICs' library on all",
         member_.rank(), spoken(own_name), peer, spoken(message.network));
   }
   if (message.proxies.empty() || message.proxies.front().empty())
@@ -179,8 +184,8 @@ Status NetworkConnector::reach(int peer, const Message& message, std::span<const
   }
   net::Network::Handle handle;
   std::ranges::copy(message.handle, handle.begin());
-  own.front()->reach(peer, handle);  // credit comes back by this way
-  return {};
+  // Credit comes back by this way.
+  return own.front()->reach(peer, handle, std::is_same_v<Message, ConnectReply>);
 }
 
 // Ends are made when this rank requests the peer's ends, because each end has memory of its own.

@@ -27,7 +27,7 @@ using testing::Not;
 // Files are read once per process, before the first use of any variable.
 const bool kPrepared = [] {
   const std::string path = "/tmp/niccolite-parameters-" + std::to_string(getpid()) + ".conf";
-  std::ofstream(path) << "NCCL_MIN_CTAS=3\nNCCL_MAX_CTAS=5\nNCCL_IB_HCA=mlx5_0\n";
+  std::ofstream(path) << "NCCL_MIN_CTAS=3\nNCCL_MAX_CTAS=5\nNCCL_IB_ECE_ENABLE=1\n";
   setenv("NCCL_CONF_FILE", path.c_str(), 1);
   setenv("NCCL_MAX_CTAS", "4", 1);
   load_files();
@@ -153,8 +153,8 @@ TEST(Parameters, TellOfEachThatIsSetAndHasNoEffect) {
   ASSERT_TRUE(kPrepared);
   ASSERT_FALSE(without_effect().empty());
   EXPECT_THAT(told_of_those_without_effect("INFO"),
-              HasSubstr("NCCL_IB_HCA set by " + std::string(getenv("NCCL_CONF_FILE")) +
-                        " to mlx5_0 has no effect: "));
+              HasSubstr("NCCL_IB_ECE_ENABLE set by " + std::string(getenv("NCCL_CONF_FILE")) +
+                        " to 1 has no effect: "));
   for (const WithoutEffect& each : without_effect()) unsetenv(each.name);
   EXPECT_THAT(told_of_those_without_effect("INFO"), IsEmpty());
   for (const WithoutEffect& each : without_effect()) {

@@ -31,12 +31,12 @@ class Memory final : public Network {
   int closed() const { return closed_; }  // connections and listeners
   int closed_early() const { return closed_early_; }
 
-  Result<void*> listen(Handle& handle) override {
+  Result<void*> listen(Handle& handle, const std::string&) override {
     Wire* const wire = wires_.emplace_back(std::make_unique<Wire>()).get();
     std::memcpy(handle.data(), &wire, sizeof wire);
     return static_cast<void*>(wire);
   }
-  Result<void*> connect(Handle& handle) override {
+  Result<void*> connect(void*, Handle& handle) override {
     Wire* wire = nullptr;
     std::memcpy(&wire, handle.data(), sizeof wire);
     wire->is_connected = true;
@@ -135,7 +135,7 @@ struct Pair {
                                     .fail = [this](Status why) { failure = why.message(); },
                                     .pulse = &pulses[i]})
                      .take();
-    for (size_t i = 0; i < 2; ++i) ranks[i]->reach(ranks[1 - i]->handle());
+    for (size_t i = 0; i < 2; ++i) ranks[i]->reach(ranks[1 - i]->handle(), /*peer_has_met=*/true);
     while (ranks[0]->progress() || ranks[1]->progress()) continue;
   }
   /// What a proxy's thread does until it ends; false: it would wait for its linger to be over.

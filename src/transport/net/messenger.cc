@@ -8,16 +8,17 @@
 namespace niccolite::transport::net {
 namespace {
 
-// So much is under way to hide a network's latency; 1 MiB a pair of ranks.
+// So much is under way to hide a network's latency; about 1 MiB a pair of ranks.
 constexpr size_t kMessages = 8;
-constexpr size_t kMessageBytes = 64 << 10;
-using Length = uint64_t;  // of a message, with itself; first in it
+constexpr size_t kMessageBytes = (64 << 10) + 4096;  // a chunk of 64 KiB and what goes with it
+using Length = uint64_t;                             // of a message, with itself; first in it
 
 }  // namespace
 
 Result<std::unique_ptr<Messenger>> Messenger::create(Options options) {
   std::unique_ptr<Messenger> made(new Messenger(std::move(options)));
-  made->listener_ = TRY(made->options_.network->listen(made->own_));
+  made->listener_ = TRY(made->options_.network->listen(made->own_, made->options_.peer));
+  made->is_listening_ = true;
   return made;
 }
 
@@ -27,7 +28,7 @@ Messenger::~Messenger() {
   if (inbox_.memory != nullptr) network.deregister_memory(receiving_, inbox_.memory);
   if (sending_ != nullptr) network.close_send(sending_);
   if (receiving_ != nullptr) network.close_receive(receiving_);
-  if (listener_ != nullptr) network.close_listener(listener_);
+  if (is_listening_) network.close_listener(listener_);
 }
 
 size_t Messenger::message_bytes() const {
@@ -41,8 +42,14 @@ void Messenger::add(const Key& key, Outgoing& end) {
     if (of.first == key) end.grant(of.second, limit);
 }
 
-void Messenger::reach(const Network::Handle& peer) {
+Status Messenger::meet(const Network::Handle& peer) {
+  if (std::exchange(has_met_, true)) return {};
+  return options_.network->meet(listener_, peer);
+}
+
+void Messenger::reach(const Network::Handle& peer, bool peer_has_met) {
   if (!peer_) peer_ = peer;
+  peer_has_met_ |= peer_has_met;
 }
 
 bool Messenger::has_finished() const {
@@ -79,19 +86,24 @@ Result<bool> Messenger::advance() {
 Result<bool> Messenger::make_connections() {
   bool moved = false;
   if (sending_ == nullptr && peer_) {
-    sending_ = TRY(options_.network->connect(*peer_));
+    sending_ = TRY(options_.network->connect(listener_, *peer_));
     if (sending_ != nullptr) {
       TRY(prepare(sending_, outbox_));
       moved = true;
     }
   }
-  if (listener_ != nullptr) {
+  if (receiving_ == nullptr) {
     receiving_ = TRY(options_.network->accept(listener_));
     if (receiving_ != nullptr) {
-      options_.network->close_listener(std::exchange(listener_, nullptr));
       TRY(prepare(receiving_, inbox_));
       moved = true;
     }
+  }
+  if (receiving_ != nullptr && std::exchange(peer_has_met_, false))
+    options_.network->peer_has_met(receiving_);
+  if (is_listening_ && sending_ != nullptr && receiving_ != nullptr) {
+    options_.network->close_listener(listener_);
+    is_listening_ = false;
   }
   return moved;
 }

@@ -1,9 +1,10 @@
-// Messenger: all traffic between this rank and a rank of another machine by a plug-in: one of the
-// plug-in's connections in each direction. A message is its length and frames with their bytes, one
-// after the other; a plug-in need not tell the length of a message that came. An end is a length
+// Messenger: all traffic between this rank and a rank of another machine by a Network: one of the
+// network's connections in each direction. A message is its length and frames with their bytes, one
+// after the other; a network need not tell the length of a message that came. An end is a length
 // alone. A received message lies in a message buffer first, because a receive must be posted before
 // the slot is known. Every frame has a place when it comes (frame.h), so a message never waits in
-// its buffer. Thread safety: handle() from any thread, all else on the proxy's thread.
+// its buffer. Thread safety: handle() from any thread, meet() from one thread
+// at a time, all else on the proxy's thread.
 #pragma once
 
 #include <deque>
@@ -43,8 +44,10 @@ class Messenger {
 
   void add(const Key& key, Outgoing& end);
   void add(const Key& key, Incoming& end) { incoming_.emplace(key, &end); }
-  /// The peer's handle. Connects once.
-  void reach(const Network::Handle& peer);
+  /// Takes the peer's handle, before this rank answers the peer. Only the first one counts.
+  Status meet(const Network::Handle& peer);
+  /// Connects to the peer, once. `peer_has_met`: the handle came with the peer's answer.
+  void reach(const Network::Handle& peer, bool peer_has_met);
   /// Makes all possible progress; true if anything has moved.
   bool progress();
   /// Sends an end to the peer, after all queued frames.
@@ -88,8 +91,11 @@ class Messenger {
 
   const Options options_;
   Network::Handle own_{};
+  bool has_met_ = false;
   std::optional<Network::Handle> peer_;
+  bool peer_has_met_ = false;  // and the network has not been told
   void* listener_ = nullptr;
+  bool is_listening_ = false;
   void* sending_ = nullptr;
   void* receiving_ = nullptr;
   Box outbox_;  // sent messages are under way from first_sent_ on

@@ -1,7 +1,7 @@
-// Network: moves bytes between machines by a plug-in of NCCL's net interface, whatever the version
-// of its tables. Messages of a connection arrive in order. Nothing here waits: the caller asks
-// again. Thread safety: as NCCL's: one thread per communicator for a connection's functions;
-// choose() from any thread.
+// Network: moves bytes between machines: by a plug-in of NCCL's net interface, whatever the version
+// of its tables (plugin.cc), or by verbs of InfiniBand and RoCE (verbs/). Messages of a connection
+// arrive in order. Nothing here waits: the caller asks again. Thread safety: as NCCL's: one thread
+// per communicator for a connection's functions; listen(), meet() and choose() from any thread.
 #pragma once
 
 #include <array>
@@ -15,8 +15,8 @@ namespace niccolite::transport::net {
 
 class Network {
  public:
-  /// How a listener is found; travels to the peer as it is.
-  using Handle = std::array<std::byte, 128>;
+  /// How a listener is found; travels to the peer as it is. Plug-ins have the first 128 bytes.
+  using Handle = std::array<std::byte, 640>;
   struct Properties {
     std::string device;     // "mlx5_0"
     int speed = 0;          // Mbit/s
@@ -30,9 +30,17 @@ class Network {
   // of device 0, which is the one in use
   const Properties& properties() const { return properties_; }
 
-  virtual Result<void*> listen(Handle& handle) = 0;
+  /// Number of devices that carry each connection, by which the log names them.
+  virtual size_t devices() const { return 1; }
+
+  /// `peer`: for messages.
+  virtual Result<void*> listen(Handle& handle, const std::string& peer) = 0;
+  /// Takes the peer's handle. Called once for each listener, before this rank answers the peer.
+  virtual Status meet(void* /*listener*/, const Handle& /*peer*/) { return {}; }
+  /// Hears that the peer has met the listener that accepted this connection.
+  virtual void peer_has_met(void* /*connection*/) {}
   /// Null: not yet. The handle keeps the plug-in's state between calls.
-  virtual Result<void*> connect(Handle& handle) = 0;
+  virtual Result<void*> connect(void* listener, Handle& handle) = 0;
   virtual Result<void*> accept(void* listener) = 0;
   virtual Result<void*> register_memory(void* connection, void* data, size_t bytes) = 0;
   virtual void deregister_memory(void* connection, void* memory) = 0;
@@ -51,11 +59,13 @@ class Network {
   /// A communicator's choice of a network.
   struct Wish {
     std::string name;        // config.netName, where NCCL_NET is not set; empty: any
-    int traffic_class = -1;  // config.trafficClass, for plug-ins; -1: none
+    int traffic_class = -1;  // config.trafficClass; -1: none
     uint64_t communicator = 0;
+    size_t number = 0;  // of this rank among the ranks of its machine
   };
   /// Returns the network that NCCL_NET_PLUGIN, NCCL_NET and the wish choose; null: our own sockets.
-  /// Errors: InvalidUsage when no network serves, with all that was tried.
+  /// InfiniBand and RoCE are chosen by name, or because their NICs are virtual. Errors:
+  /// InvalidUsage when no network serves, with all that was tried.
   static Result<std::shared_ptr<Network>> choose(const Wish& wish);
 
   /// A function that hears the plug-ins' reports on messages under way; returns 0. As NCCL's

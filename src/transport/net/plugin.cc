@@ -16,6 +16,7 @@
 #include "base/plugin_library.h"
 #include "transport/net/network.h"
 #include "transport/net/plugin_abi.h"
+#include "transport/net/verbs/verbs.h"
 
 namespace niccolite::transport::net {
 namespace {
@@ -57,7 +58,7 @@ class Plugin final : public Network {
         static_cast<void>(table_.rest.finalize(context_));  // nothing depends on it any more
   }
 
-  Result<void*> listen(Handle& handle) override {
+  Result<void*> listen(Handle& handle, const std::string& /*peer*/) override {
     void* listener = nullptr;
     abi::Outcome result;
     if constexpr (V >= 11)
@@ -68,7 +69,7 @@ class Plugin final : public Network {
     if (listener == nullptr) return broken("listen gave no listener");
     return listener;
   }
-  Result<void*> connect(Handle& handle) override {
+  Result<void*> connect(void* /*listener*/, Handle& handle) override {
     void* connection = nullptr;
     [[maybe_unused]] void* offload = nullptr;
     abi::Outcome result;
@@ -316,18 +317,45 @@ Result<std::shared_ptr<Network>> Network::choose(const Wish& wish) {
     if (!is_passed_over) tried.push_back(network.status().message());
   }
   const bool is_socket = wanted.empty() || equal_names(wanted, "Socket");
+  const bool is_verbs = equal_names(wanted, verbs::kName);
   static std::set<std::string> told;  // once in a process, not by each communicator
+  const auto warn = [&](const std::string& why) {
+    if (told.insert(why).second) LOG(Warn, Net, "{}", why);
+  };
+  if (is_verbs || wanted.empty()) {
+    // They have never carried anything over real NICs, so that those have to be asked for.
+    const std::vector<verbs::PortState> ports =
+        is_verbs ? std::vector<verbs::PortState>() : verbs::port_states();
+    std::string active;
+    bool is_virtual = !ports.empty();
+    for (const verbs::PortState& port : ports) {
+      is_virtual &= port.is_virtual;
+      if (port.is_active) active += fmt::format("{}{}", active.empty() ? "" : ", ", port.name);
+    }
+    if (is_verbs || is_virtual) {
+      Result<std::shared_ptr<Network>> network = verbs::open(wished);
+      if (network.is_ok()) return network;
+      tried.push_back(network.status().message());
+    } else if (!active.empty()) {
+      warn(
+          fmt::format("InfiniBand or RoCE ports are active ({}) and not used: data go to other "
+                      "machines by TCP, with less bandwidth and more time on cores. NCCL_NET=IB "
+                      "uses them (it has not been tried on real NICs); NCCL_NET=Socket is silent",
+                      active));
+    }
+  }
   std::string all;
   for (const std::string& why : tried) {
-    if (is_socket && told.insert(why).second)
-      LOG(Warn, Net, "{}; sockets serve instead: TCP, without the plug-in's network", why);
+    if (is_socket) warn(fmt::format("{}; sockets serve instead: TCP, without that network", why));
     all += fmt::format("; {}", why);
   }
   if (is_socket) return std::shared_ptr<Network>();
+  const char* const variable = is_configured ? "config.netName" : "NCCL_NET";
+  if (is_verbs) return Status::invalid_usage("{}='{}'{}", variable, wanted, all);
   return Status::invalid_usage(
-      "{}='{}': no network of that name. There are 'Socket' and what NCCL_NET_PLUGIN names{}{}",
-      is_configured ? "config.netName" : "NCCL_NET", wanted,
-      equal_names(wanted, "IB") ? "; InfiniBand is not built in and needs a plug-in" : "", all);
+      "{}='{}': no network of that name. There are 'Socket', 'IB' (InfiniBand and RoCE) and what "
+      "NCCL_NET_PLUGIN names{}",
+      variable, wanted, all);
 }
 
 }  // namespace niccolite::transport::net

@@ -310,8 +310,12 @@ Result<Network::Handle> Proxy::listen_for(int peer) {
   return with->handle();
 }
 
-void Proxy::reach(int peer, const Network::Handle& handle) {
-  sending_->loop().post([this, peer, handle] { messengers_.at(peer)->reach(handle); });
+Status Proxy::reach(int peer, const Network::Handle& handle, bool is_answer) {
+  std::lock_guard lock(mutex_);
+  Messenger* const with = TRY(messenger(peer));
+  TRY(with->meet(handle));
+  sending_->loop().post([with, handle, is_answer] { with->reach(handle, is_answer); });
+  return {};
 }
 
 Result<executor::PortAddress> Proxy::open(const Name& name, EndShare share) {

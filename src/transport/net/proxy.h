@@ -50,7 +50,7 @@ class Proxy {
     std::function<void(Status)> fail;    // of a peer, which the status names; on the proxy's thread
     int streams = 1;                     // to each peer on each rail; at most kMostStreams in all
     Rails rails{};                       // none: the interface that the bootstrap uses
-    std::shared_ptr<Network> network{};  // a plug-in's, instead of streams
+    std::shared_ptr<Network> network{};  // instead of streams
     // How long a peer may take to replace a connection that broke; zero: as long as it tries
     // (NCCL_SOCKET_RETRY_CNT, NCCL_SOCKET_RETRY_SLEEP_MSEC).
     std::chrono::milliseconds patience{};
@@ -84,10 +84,10 @@ class Proxy {
   Result<executor::PortAddress> open(const Name& name, EndShare share) EXCLUDES(mutex_);
   /// The peer's proxy listens at these addresses, so that data can be sent to it.
   void reach(int peer, const std::vector<Address>& addresses);
-  /// Returns where the plug-in listens for that peer, with an equal result for every call.
+  /// Returns where the network listens for that peer, with an equal result for every call.
   Result<Network::Handle> listen_for(int peer) EXCLUDES(mutex_);
-  /// The peer's plug-in listens there.
-  void reach(int peer, const Network::Handle& handle);
+  /// The peer's network listens there. `is_answer`: the peer has reached this rank before.
+  Status reach(int peer, const Network::Handle& handle, bool is_answer) EXCLUDES(mutex_);
   /// Is all that kernels have published with the proxies of the peers?
   bool is_flushed() const EXCLUDES(mutex_);
   /// How its threads and the ways to its peers do. Does not wait for the threads.

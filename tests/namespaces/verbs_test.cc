@@ -1,0 +1,381 @@
+// InfiniBand and RoCE over several machines: virtual NICs (docs/virtual-nics.md), whose bytes cross
+// the wires of the network, and their faults.
+#include <gmock/gmock.h>
+
+#include <csignal>
+#include <cstdio>
+#include <regex>
+#include <string>
+#include <vector>
+
+#include "tests/cli/command.h"
+#include "tests/multi_process/ranks.h"
+#include "tests/namespaces/job.h"
+
+namespace niccolite::test {
+namespace {
+
+using std::chrono::seconds;
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+/// Returns the environment of a process with virtual NICs.
+Process::Environment with_nics(const std::string& nics, Process::Environment others = {}) {
+  others.insert({{"LD_LIBRARY_PATH", NICCOLITE_VVERBS},
+                 {"NICCOLITE_NICS", "virtual:" + nics},
+                 {"NCCL_DEBUG", "INFO"},
+                 {"NCCL_DEBUG_SUBSYS", "INIT,NET"}});
+  return others;
+}
+
+struct Layout {
+  const char* name;
+  int machines;
+  int devices;
+  int nics;
+  Process::Environment environment{};
+};
+std::ostream& operator<<(std::ostream& out, const Layout& layout) { return out << layout.name; }
+
+class Verbs : public ::testing::TestWithParam<Layout> {};
+
+TEST_P(Verbs, CarryEveryOperation) {
+  const Layout& layout = GetParam();
+  NETWORK_OR_SKIP(network, .machines = layout.machines, .rails = layout.nics);
+  std::vector<Process> running =
+      start(*network, {.role = "work",
+                       .devices = layout.devices,
+                       .rest = {"7"},
+                       .environment = with_nics(std::to_string(layout.nics), layout.environment)});
+  for (Process& process : running) {
+    EXPECT_EQ(process.wait(seconds(120)), 0) << process.output();
+    EXPECT_THAT(process.output(), Not(HasSubstr("NCCL WARN")));
+    EXPECT_THAT(process.output(), Not(HasSubstr("via NET/Socket")));
+    for (int nic = 0; nic < layout.nics; ++nic)
+      EXPECT_THAT(process.output(), HasSubstr("via NET/IB/" + std::to_string(nic)));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    , Verbs,
+    ::testing::Values(
+        Layout{"two_machines", 2, 1, 1}, Layout{"two_nics", 2, 2, 2},
+        Layout{"three_machines", 3, 2, 1},
+        Layout{"queue_pairs_in_turns", 3, 1, 2, {{"NCCL_IB_QPS_PER_CONNECTION", "3"}}},
+        Layout{"split",
+               2,
+               1,
+               2,
+               {{"NCCL_IB_QPS_PER_CONNECTION", "2"}, {"NCCL_IB_SPLIT_DATA_ON_QPS", "1"}}},
+        Layout{"adaptive_routing",
+               2,
+               1,
+               1,
+               {{"NCCL_IB_ADAPTIVE_ROUTING", "1"},
+                {"NCCL_IB_AR_THRESHOLD", "0"},
+                {"NCCL_IB_USE_INLINE", "0"}}}),
+    ::testing::PrintToStringParamName());
+
+/// The sums of what the pairs of a process say at their end.
+struct Account {
+  double messages = 0, bytes = 0, work_requests = 0, completions = 0;
+  int pairs = 0;
+};
+Account account_of(const std::string& output) {
+  static const std::regex line(
+      "NET/IB : to rank .*: (\\d+) messages of (\\d+) bytes in all, by (\\d+) work requests with "
+      "(\\d+) completions");
+  Account account;
+  for (std::sregex_iterator at(output.begin(), output.end(), line), end; at != end; ++at) {
+    account.messages += std::stod((*at)[1]);
+    account.bytes += std::stod((*at)[2]);
+    account.work_requests += std::stod((*at)[3]);
+    account.completions += std::stod((*at)[4]);
+    ++account.pairs;
+  }
+  return account;
+}
+
+class VerbsTraffic : public ::testing::TestWithParam<int> {};
+
+// A hierarchical all-reduce sends 2 (n - 1) / n of the data out of each of n machines; each NIC
+// takes its share, and no byte goes by another way.
+TEST_P(VerbsTraffic, IsWhatTheScheduleSends) {
+  const int nics = GetParam();
+  NETWORK_OR_SKIP(network, .machines = 2, .rails = nics);
+  constexpr double kCount = 2 << 20;
+  constexpr int kTimes = 3;
+  std::vector<Process> running = start(
+      *network, {.role = "reduce_and_tell",
+                 .devices = 2,
+                 .rest = {std::to_string(static_cast<int>(kCount)), std::to_string(kTimes)},
+                 .environment = with_nics(std::to_string(nics), {{"NCCL_ALGO", "hierarchical"}})});
+  const double expected = kCount * sizeof(float) * kTimes;  // out of each of two machines
+  Account all;
+  for (int machine = 0; machine < 2; ++machine) {
+    Process& process = running[static_cast<size_t>(machine)];
+    ASSERT_EQ(process.wait(seconds(120)), 0) << process.output();
+    const Account account = account_of(process.output());
+    EXPECT_EQ(account.pairs, 2) << process.output();  // of each rank with its partner
+    EXPECT_GE(account.bytes, expected);
+    EXPECT_LE(account.bytes, expected * 1.01 + 100'000);
+    all.messages += account.messages;
+    all.work_requests += account.work_requests;
+    all.completions += account.completions;
+    double sent = 0;
+    for (int rail = 0; rail < nics; ++rail)
+      sent += static_cast<double>(network->traffic(machine, rail).sent);
+    EXPECT_GE(sent, expected);
+    EXPECT_LE(sent, expected * 1.06 + 400'000);
+    for (int rail = 0; rail < nics; ++rail)
+      EXPECT_GE(static_cast<double>(network->traffic(machine, rail).sent), 0.7 * sent / nics);
+  }
+  // A message is one work request of its sender, with a completion, and two of its receiver: a
+  // grant, and a receive. The receives that are posted beforehand come to them.
+  constexpr double kBeforehand = 64;
+  EXPECT_LE(all.work_requests, 3 * all.messages + kBeforehand * 4 * nics);
+  EXPECT_LE(all.completions, all.messages * (1 + 2.0 / 16) + 1);
+  // 64 KiB of data fit in one.
+  EXPECT_LE(all.messages * (64 << 10), 2.5 * 2 * expected);
+}
+
+INSTANTIATE_TEST_SUITE_P(, VerbsTraffic, ::testing::Values(1, 2));
+
+TEST(VerbsPorts, AreListedWithTheirState) {
+  const niccolite::testing::Outcome outcome = niccolite::testing::run_command(
+      {NICCOLITE_COMMAND, "topology"}, {{"LD_LIBRARY_PATH", NICCOLITE_VVERBS},
+                                        {"NICCOLITE_NICS", "virtual:2,speed=200"},
+                                        {"NCCL_IB_HCA", "vnic1"}});
+  EXPECT_EQ(outcome.status, 0) << outcome.errors;
+  EXPECT_THAT(outcome.output, HasSubstr("vnic0:1  RoCE, active, 200 Gbit/s, GID "));
+  EXPECT_THAT(outcome.output, ContainsRegex("vnic0:1 .*, virtual, not chosen by NCCL_IB_HCA\n"));
+  EXPECT_THAT(outcome.output, ContainsRegex("vnic1:1 .*\\(index [0-9]+\\), virtual\n"));
+}
+
+// ---- faults
+
+struct Fault {
+  const char* name;
+  const char* kind;
+  int port = 0;  // of the NIC; 0: the NIC is the second of two
+  Process::Environment environment{};
+};
+std::ostream& operator<<(std::ostream& out, const Fault& fault) { return out << fault.name; }
+
+class VerbsFault : public ::testing::TestWithParam<Fault> {
+ protected:
+  static Process::Environment quick(Process::Environment environment) {
+    environment.insert({{"NCCL_IB_TIMEOUT", "10"}, {"NCCL_IB_RETRY_CNT", "3"}});
+    return environment;
+  }
+};
+
+// Every sum is right, although messages were under way on what failed.
+TEST_P(VerbsFault, LeavesTheDataToTheOtherPort) {
+  const Fault& fault = GetParam();
+  NETWORK_OR_SKIP(network, .machines = 2, .rails = 2);
+  for (const char* const after : {"1", "40", "333"}) {
+    Job job{.role = "reduce_and_tell",
+            .rest = {"300000", "20"},
+            .environment = quick(fault.environment)};
+    const std::string base = fault.port > 0 ? "1,ports=2" : "2";
+    const std::string place = fault.port > 0 ? "0/2" : "1";
+    job.of_machine = {with_nics(base + ",fault=" + fault.kind + "@" + place + ":" + after),
+                      with_nics(base)};
+    std::vector<Process> running = start(*network, job);
+    for (Process& process : running) {
+      EXPECT_EQ(process.wait(seconds(60)), 0) << process.output();
+      EXPECT_THAT(process.output(), HasSubstr("ROUND 19"));
+      EXPECT_THAT(process.output(), Not(HasSubstr("NCCL WARN")));
+    }
+    EXPECT_THAT(running[0].output() + running[1].output(), HasSubstr("go on over vnic0:1"));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    , VerbsFault,
+    ::testing::Values(Fault{"drop", "drop"}, Fault{"down", "down"}, Fault{"flush", "flush"},
+                      Fault{"port_down", "down", 2},
+                      Fault{"down_of_many", "down", 0, {{"NCCL_IB_QPS_PER_CONNECTION", "4"}}},
+                      Fault{"drop_of_split",
+                            "drop",
+                            0,
+                            {{"NCCL_IB_QPS_PER_CONNECTION", "2"},
+                             {"NCCL_IB_SPLIT_DATA_ON_QPS", "1"}}}),
+    ::testing::PrintToStringParamName());
+
+// A NIC repeats lost messages, and nobody notices.
+TEST(VerbsShortFault, CostsNothing) {
+  NETWORK_OR_SKIP(network, .machines = 2);
+  for (const char* const kind : {"flap", "slow"}) {
+    Job job{.role = "reduce_and_tell",
+            .rest = {"300000", "20"},
+            .environment = {{"NCCL_IB_TIMEOUT", "16"}}};
+    job.of_machine = {with_nics(std::string("1,fault=") + kind + "@0:40"), with_nics("1")};
+    std::vector<Process> running = start(*network, job);
+    for (Process& process : running) {
+      EXPECT_EQ(process.wait(seconds(60)), 0) << process.output();
+      EXPECT_THAT(process.output(), Not(HasSubstr("go on over")));
+      EXPECT_THAT(process.output(), Not(HasSubstr("NCCL WARN")));
+    }
+  }
+}
+
+class VerbsFailure : public VerbsFault {
+ protected:
+  /// Returns the output of both machines when the first one's only NIC has that fault.
+  static std::vector<std::string> say(const Network& network, const std::string& fault) {
+    Job job{.role = "reduce_and_tell",
+            .rest = {"300000", "1000000"},
+            .environment = quick({{"NICCOLITE_NET_TIMEOUT", "3"}})};
+    job.of_machine = {with_nics("1,fault=" + fault), with_nics("1")};
+    std::vector<Process> running = start(network, job);
+    std::vector<std::string> said;
+    for (Process& process : running) {
+      EXPECT_GT(process.wait(seconds(60)), 10) << process.output();  // 10 + an error of NCCL
+      said.push_back(process.output());
+    }
+    said.resize(2);
+    return said;
+  }
+};
+
+TEST_F(VerbsFailure, OfTheOnlyPortIsNamed) {
+  NETWORK_OR_SKIP(network, .machines = 2);
+  const std::vector<std::string> said = say(*network, "drop@0:40");
+  EXPECT_THAT(said[0],
+              AllOf(HasSubstr("the connection with rank 1 (process"), HasSubstr("vnic0:1 on host "),
+                    HasSubstr("(GID 10.77.1.1, index "), HasSubstr("to vnic0:1 (GID 10.77.1.2)"),
+                    HasSubstr("failed with transport retry counter exceeded (status 12"),
+                    HasSubstr("is its process alive")));
+}
+
+TEST_F(VerbsFailure, OfALinkSaysThatThePortIsDown) {
+  NETWORK_OR_SKIP(network, .machines = 2);
+  const std::vector<std::string> said = say(*network, "down@0:40");
+  EXPECT_THAT(said[0], AllOf(HasSubstr("vnic0:1 on host "), HasSubstr("its port is down")));
+}
+
+TEST_F(VerbsFailure, OfMemoryIsNamed) {
+  NETWORK_OR_SKIP(network, .machines = 2);
+  const std::vector<std::string> said = say(*network, "mr@0:2");
+  EXPECT_THAT(said[0], AllOf(HasSubstr("vnic0:1 on host "), HasSubstr("refuses to register"),
+                             HasSubstr("Cannot allocate memory"), HasSubstr("ulimit -l")));
+}
+
+TEST_F(VerbsFailure, OfThePeersProcessIsAnError) {
+  NETWORK_OR_SKIP(network, .machines = 2);
+  std::vector<Process> running = start(
+      *network,
+      {.role = "reduce_and_tell", .rest = {"300000", "1000000"}, .environment = with_nics("1")});
+  ASSERT_TRUE(running[0].wait_for_line("ROUND 5")) << running[0].output();
+  running[1].kill(SIGKILL);
+  EXPECT_EQ(running[0].wait(seconds(30)), 16) << running[0].output();  // 10 + ncclRemoteError
+  EXPECT_THAT(running[0].output(), HasSubstr("rank 1"));
+}
+
+// ---- a choice that is none
+
+struct Mistake {
+  const char* name;
+  Process::Environment environment;
+  const char* told;
+};
+std::ostream& operator<<(std::ostream& out, const Mistake& mistake) { return out << mistake.name; }
+
+class VerbsMistake : public ::testing::TestWithParam<Mistake> {};
+
+// A program that asks for InfiniBand and RoCE has an error.
+TEST_P(VerbsMistake, IsAnErrorWhereTheyAreAskedFor) {
+  const Mistake& mistake = GetParam();
+  NETWORK_OR_SKIP(network, .machines = 2);
+  Process::Environment asked = mistake.environment;
+  asked.insert({"NCCL_NET", "ib"});
+  std::vector<Process> running =
+      start(*network, {.role = "begin", .environment = with_nics("1", asked)});
+  for (Process& process : running) {
+    EXPECT_EQ(process.wait(), 0) << process.output();
+    EXPECT_THAT(process.output(), AllOf(HasSubstr("ENDED 5"), HasSubstr(mistake.told)));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    , VerbsMistake,
+    ::testing::Values(
+        Mistake{"disabled", {{"NCCL_IB_DISABLE", "1"}}, "NCCL_IB_DISABLE=1 forbids"},
+        Mistake{"no_such_device",
+                {{"NCCL_IB_HCA", "mlx5"}},
+                "NCCL_IB_HCA='mlx5' leaves none of the 1 ports of host "},
+        Mistake{"excluded", {{"NCCL_IB_HCA", "^vnic0:1"}}, "vnic0:1 (active). Name one of them"},
+        Mistake{"no_such_gid",
+                {{"NCCL_IB_GID_INDEX", "77"}},
+                "has no GID of index 77 (NCCL_IB_GID_INDEX); its GIDs are 0 ("},
+        Mistake{"no_gid_of_range",
+                {{"NCCL_IB_ADDR_RANGE", "10.99.0.0/16"}},
+                "has no GID of RoCE v2 in 10.99.0.0/16"},
+        Mistake{"no_range", {{"NCCL_IB_ADDR_RANGE", "ten"}}, "NCCL_IB_ADDR_RANGE='ten' is no"},
+        Mistake{"no_library", {{"NCCL_IBVERBS_LIB", "/no/libibverbs.so"}}, "does not open"},
+        Mistake{"no_verbs",
+                {{"NCCL_IBVERBS_LIB", "libm.so.6"}},
+                "libm.so.6 has no function ibv_get_device_list"},
+        Mistake{"no_device", {{"NICCOLITE_NICS", "none"}}, "no InfiniBand or RoCE device"}),
+    ::testing::PrintToStringParamName());
+
+TEST(VerbsByThemselves, LeaveTheDataToSocketsWhereTheyCannot) {
+  NETWORK_OR_SKIP(network, .machines = 2);
+  std::vector<Process> running =
+      start(*network, {.role = "reduce_and_tell",
+                       .rest = {"1000", "3"},
+                       .environment = with_nics("1", {{"NCCL_IB_HCA", "mlx5"}})});
+  for (Process& process : running) {
+    EXPECT_EQ(process.wait(), 0) << process.output();
+    EXPECT_THAT(process.output(), AllOf(HasSubstr("NCCL_IB_HCA='mlx5' leaves none"),
+                                        HasSubstr("sockets serve"), HasSubstr("via NET/Socket/0")));
+  }
+}
+
+TEST(VerbsByThemselves, AreNotUsedWhereSocketsAreAskedFor) {
+  NETWORK_OR_SKIP(network, .machines = 2);
+  std::vector<Process> running =
+      start(*network, {.role = "reduce_and_tell",
+                       .rest = {"1000", "3"},
+                       .environment = with_nics("1", {{"NCCL_NET", "Socket"}})});
+  for (Process& process : running) {
+    EXPECT_EQ(process.wait(), 0) << process.output();
+    EXPECT_THAT(process.output(),
+                AllOf(HasSubstr("via NET/Socket/0"), Not(HasSubstr("NCCL WARN"))));
+  }
+}
+
+// One machine has an IPv4 address as GID, the other one IPv6.
+TEST(VerbsOfMachines, NeedGidsOfOneFamily) {
+  NETWORK_OR_SKIP(network, .machines = 2);
+  Job job{.role = "reduce_and_tell", .rest = {"1000", "3"}};
+  for (const char* const family : {"AF_INET", "AF_INET6"})
+    job.of_machine.push_back(with_nics("1", {{"NCCL_IB_ADDR_FAMILY", family}}));
+  std::vector<Process> running = start(*network, job);
+  std::string said;
+  for (Process& process : running) {
+    EXPECT_GT(process.wait(), 10) << process.output();
+    said += process.output();
+  }
+  EXPECT_THAT(said, AllOf(HasSubstr("cannot reach rank "), HasSubstr("NCCL_IB_ADDR_FAMILY")));
+}
+
+TEST(VerbsOfMachines, WithAnotherNetworkAreNamed) {
+  NETWORK_OR_SKIP(network, .machines = 2);
+  Job job{.role = "reduce_and_tell", .rest = {"1000", "3"}};
+  job.of_machine = {with_nics("1"), {}};
+  std::vector<Process> running = start(*network, job);
+  std::string said;
+  for (Process& process : running) {
+    EXPECT_GT(process.wait(), 10) << process.output();
+    said += process.output();
+  }
+  EXPECT_THAT(said, AllOf(HasSubstr("by network IB and rank"), HasSubstr("by Socket")));
+}
+
+}  // namespace
+}  // namespace niccolite::test

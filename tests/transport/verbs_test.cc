@@ -1,0 +1,98 @@
+// InfiniBand and RoCE: the choice of ports and GIDs. Pairs are tested over virtual NICs, by
+// tests/namespaces/verbs_test.cc.
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <string>
+
+#include "transport/net/verbs/ports.h"
+
+namespace niccolite::transport::net::verbs {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(PortFilter, FollowsNcclsSyntax) {
+  struct {
+    const char* text;
+    const char* device;
+    int port;
+    bool is_accepted;
+  } const cases[] = {
+      {"", "mlx5_0", 1, true},
+      {"mlx5", "mlx5_0", 1, true},
+      {"mlx5", "bnxt_re0", 1, false},
+      {"mlx5_1", "mlx5_10", 1, true},  // a prefix
+      {"=mlx5_1", "mlx5_10", 1, false},
+      {"=mlx5_1,mlx5_10", "mlx5_10", 2, true},
+      {"mlx5_0:1", "mlx5_0", 1, true},
+      {"mlx5_0:1", "mlx5_0", 2, false},
+      {"mlx5_0:2:3:4", "mlx5_0", 2, true},
+      {"mlx5_0::3", "mlx5_0", 2, true},
+      {"^mlx5_0", "mlx5_0", 1, false},
+      {"^mlx5_0", "mlx5_1", 1, true},
+      {"^mlx5_0:1", "mlx5_0", 2, true},
+      {"^=mlx5_1", "mlx5_10", 1, true},
+      {"^=mlx5_1", "mlx5_1", 1, false},
+  };
+  for (const auto& each : cases)
+    EXPECT_EQ(PortFilter(each.text).accepts(each.device, each.port), each.is_accepted)
+        << each.text << " " << each.device << ":" << each.port;
+}
+
+Gid gid(int index, const std::string& address, int version) {
+  Gid made{.bytes = {}, .index = index, .roce_version = version};
+  const bool is_v4 = address.find(':') == std::string::npos;
+  EXPECT_EQ(inet_pton(AF_INET6, ((is_v4 ? "::ffff:" : "") + address).c_str(), made.bytes.raw), 1);
+  return made;
+}
+
+// As RoCE ports list them: each address as RoCE v1 and v2.
+const std::vector<Gid> kGids{gid(0, "fe80::1", 1),  gid(1, "fe80::1", 2),  gid(2, "fd00::1", 1),
+                             gid(3, "fd00::1", 2),  gid(4, "10.1.0.1", 1), gid(5, "10.1.0.1", 2),
+                             gid(6, "10.2.0.1", 1), gid(7, "10.2.0.1", 2)};
+
+TEST(Gids, AreChosenByVersionFamilyAndRange) {
+  struct {
+    GidRequest request;
+    int index;
+  } const cases[] = {
+      {{}, 5},
+      {{.version = 1}, 4},
+      {{.family = "AF_INET6"}, 3},
+      {{.family = "AF_INET"}, 5},
+      {{.range = "10.2.0.0/16"}, 7},
+      {{.version = 1, .range = "10.2.0.0/16"}, 6},
+      {{.range = "fe80::/10"}, 1},
+      {{.index = 6}, 6},
+  };
+  for (const auto& each : cases) {
+    Result<Gid> chosen = choose_gid("mlx5_0:1", /*is_roce=*/true, kGids, each.request);
+    ASSERT_TRUE(chosen.is_ok()) << chosen.status().message();
+    EXPECT_EQ(chosen->index, each.index);
+  }
+}
+
+TEST(Gids, OfInfiniBandAreTheFirst) {
+  Result<Gid> chosen = choose_gid("mlx5_0:1", /*is_roce=*/false, kGids, {.version = 2});
+  ASSERT_TRUE(chosen.is_ok());
+  EXPECT_EQ(chosen->index, 0);
+}
+
+TEST(Gids, ThatAreNotThereAreNamedWithThoseThatAre) {
+  for (const GidRequest& request : {GidRequest{.index = 9}, GidRequest{.range = "10.3.0.0/16"},
+                                    GidRequest{.family = "AF_INET6", .range = "10.1.0.0/16"}}) {
+    const Status status = choose_gid("mlx5_0:1", /*is_roce=*/true, kGids, request).status().copy();
+    EXPECT_EQ(status.code(), Code::InvalidUsage);
+    EXPECT_THAT(status.message(), HasSubstr("mlx5_0:1 on host "));
+    EXPECT_THAT(status.message(), HasSubstr("5 (10.1.0.1, RoCE v2)"));
+  }
+  for (const char* const range : {"ten", "10.0.0.0/33", "10.0.0.0/", "fd00::/x"}) {
+    const Status status = choose_gid("mlx5_0:1", true, kGids, {.range = range}).status().copy();
+    EXPECT_THAT(status.message(), HasSubstr(std::string("'") + range + "' is no subnet"));
+  }
+}
+
+}  // namespace
+}  // namespace niccolite::transport::net::verbs
