@@ -170,6 +170,7 @@ Result<Question> question_of(const Options& options) {
 
   question.settings = TRY(planner::make_settings(question.machine->kind, ranks, {}));
   question.settings.gpu = gpu;
+  question.settings.type = static_cast<executor::DataType>(type->id);
   planner::set_reach(question.settings, question.machine->reaches_users);
   planner::set_shares_host(question.settings, question.machine->shares_host);
   if (question.machine->shares_host) TRY(planner::forbid_ll128(question.settings));

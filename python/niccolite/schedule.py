@@ -155,16 +155,16 @@ class Algorithm:
 
     ``collective``: "all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all", "gather" or "scatter".
     ``blocks``: the parts of the one buffer (of the first three; of the others there is one block of each rank).
-    ``name``: small letters, digits and "_": what NCCL_ALGO selects. ``min_bytes``, ``max_bytes``, ``machines``, ``priority``:
-    the operations that it is for (docs/schedule-file.md).
+    ``name``: small letters, digits and "_": what NCCL_ALGO selects. ``min_bytes``, ``max_bytes``, ``types`` (["half"]),
+    ``machines``, ``priority``: the operations that it is for (docs/schedule-file.md).
     """
 
-    def __init__(self, collective: str, *, ranks: int, name: str, blocks: int = 1, root: int = 0, **use: int) -> None:
+    def __init__(self, collective: str, *, ranks: int, name: str, blocks: int = 1, root: int = 0, **use: int | list[str]) -> None:
         if collective not in _COLLECTIVES:
             raise ScheduleError(f"{_caller()}: collective is {collective!r}, none of {', '.join(_COLLECTIVES)}")
         if re.fullmatch("[a-z0-9_]{1,48}", name) is None:
             raise ScheduleError(f"{_caller()}: name is {name!r}; it needs small letters, digits and '_'")
-        unknown = set(use) - {"min_bytes", "max_bytes", "machines", "priority"}
+        unknown = set(use) - {"min_bytes", "max_bytes", "types", "machines", "priority"}
         if unknown:
             raise TypeError(f"Algorithm() has no argument {sorted(unknown)[0]!r}")
         if ranks < 1 or blocks < 1 or not 0 <= root < ranks:

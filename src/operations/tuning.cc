@@ -10,13 +10,16 @@ using planner::Collective;
 using planner::Settings;
 
 constexpr size_t kMostName = 64;
+constexpr uint8_t kAnyType = 0xff;
 
-Bytes encode_question(Collective collective, size_t bytes, int most_channels, bool reaches_users) {
+Bytes encode_question(const Settings& settings, Collective collective, size_t bytes,
+                      int most_channels) {
   Writer writer;
   writer.u8(static_cast<uint8_t>(collective));
   writer.u64(bytes);
   writer.i32(most_channels);
-  writer.u8(reaches_users ? 1 : 0);
+  writer.u8(settings.reaches_users ? 1 : 0);
+  writer.u8(settings.type ? static_cast<uint8_t>(*settings.type) : kAnyType);
   return std::move(writer).take();
 }
 
@@ -72,7 +75,7 @@ Result<Choice> Tuning::choose_here(const Settings& settings, Collective collecti
 Result<Choice> Tuning::choose(const Settings& settings, Collective collective, size_t bytes,
                               int most_channels) {
   if (ask_first_ == nullptr) return choose_here(settings, collective, bytes, most_channels);
-  const Bytes question = encode_question(collective, bytes, most_channels, settings.reaches_users);
+  const Bytes question = encode_question(settings, collective, bytes, most_channels);
   Result<Bytes> answer = ask_first_(question);
   TRY(answer.status().copy().with_context(
       "asking rank 0, which has a tuner plug-in, how to carry out {} of {} bytes",
@@ -86,13 +89,16 @@ Result<Bytes> Tuning::answer(std::span<const std::byte> question) {
   const uint64_t bytes = reader.u64();
   const int most_channels = reader.i32();
   const bool reaches_users = reader.u8() != 0;
+  const uint8_t type = reader.u8();
   if (kind >= schedule::kCollectives || most_channels < 0 ||
       most_channels > planner::kMostChannels ||
-      !planner::Tuner::decides(static_cast<Collective>(kind)))
+      !planner::Tuner::decides(static_cast<Collective>(kind)) ||
+      (type >= executor::kDataTypes && type != kAnyType))
     reader.reject("an operation that there is not");
   TRY(reader.finish());
   Settings settings = settings_;
   settings.reaches_users = reaches_users;
+  if (type != kAnyType) settings.type = static_cast<executor::DataType>(type);
   return encode(TRY(choose_here(settings, static_cast<Collective>(kind), bytes, most_channels)));
 }
 

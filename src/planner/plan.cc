@@ -5,6 +5,7 @@
 #include "algorithms/point_to_point.h"
 #include "planner/choice/call_settings.h"
 #include "planner/choice/channel_counts.h"
+#include "planner/choice/eligibility.h"
 #include "planner/choice/list_choice.h"
 #include "planner/plugins/tuner.h"
 #include "planner/routes.h"
@@ -138,7 +139,8 @@ Result<Plan> Planner::collective(const Request& request, int most_channels) {
   const bool may_go_by_team =
       settings_.team_ranks > 0 && most_channels == 0 && is_for_switch(request);
   Choice choice = TRY(chosen(request.collective, request.bytes(), most_channels,
-                             /*goes_direct=*/false, request.settings, may_go_by_team));
+                             /*goes_direct=*/false, request.settings, may_go_by_team,
+                             type_that_matters(request)));
   // Unless a call's own settings or a tuner plug-in decide.
   if (request.settings == nullptr && decide_ == nullptr && !choice.by_team)
     choice.channels = channels_for_arithmetic(settings_, request, choice);
@@ -242,14 +244,16 @@ Result<Protocol> Planner::protocol_of_copy(size_t bytes, bool goes_direct) {
 
 // A call's own configuration takes precedence over a tuner plug-in, which decides for all calls.
 Result<Choice> Planner::chosen(Collective collective, size_t bytes, int most_channels,
-                               bool goes_direct, const CallSettings* own, bool may_go_by_team) {
-  const auto key = Chosen(collective, bytes, most_channels, goes_direct, own, may_go_by_team);
+                               bool goes_direct, const CallSettings* own, bool may_go_by_team,
+                               std::optional<DataType> type) {
+  const auto key = Chosen(collective, bytes, most_channels, goes_direct, own, may_go_by_team, type);
   if (const auto found = choices_.find(key); found != choices_.end()) return found->second;
   const bool is_message = collective == Collective::PointToPoint;
   const bool is_tuned = decide_ != nullptr && Tuner::decides(collective);
   Settings settings = is_message ? settings_of_message(goes_direct) : settings_;
   // A plug-in's decision does not say it when it travels between ranks.
   if (!may_go_by_team || is_tuned) settings.team_ranks = 0;
+  settings.type = type;
   const auto decide = [&] {
     if (own != nullptr) return choose_by(settings, *own, collective, bytes, most_channels);
     if (is_tuned) return decide_(settings, collective, bytes, most_channels);
@@ -259,6 +263,13 @@ Result<Choice> Planner::chosen(Collective collective, size_t bytes, int most_cha
   if (choices_.size() >= kMostChoices) choices_.erase(choices_.begin());
   choices_.emplace(key, choice);
   return choice;
+}
+
+std::optional<DataType> Planner::type_that_matters(const Request& request) const {
+  if (!schedule::reduces(request.collective) ||
+      !has_algorithms_of_types(settings_, request.collective))
+    return {};
+  return request.type;
 }
 
 executor::Partition Planner::partition_of_message(size_t bytes, Protocol protocol,

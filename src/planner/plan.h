@@ -109,7 +109,9 @@ class Planner {
   /// choose(), remembered: groups ask for the same again each time.
   Result<Choice> chosen(Collective collective, size_t bytes, int most_channels = 0,
                         bool goes_direct = false, const CallSettings* own = nullptr,
-                        bool may_go_by_team = false);
+                        bool may_go_by_team = false, std::optional<executor::DataType> type = {});
+  /// The type of the request's elements; none if no algorithm is chosen by it.
+  std::optional<executor::DataType> type_that_matters(const Request& request) const;
 
   /// The settings that a message is planned by.
   Settings settings_of_message(bool goes_direct) const;
@@ -120,7 +122,8 @@ class Planner {
   const int rank_;
   Decide decide_;                                                    // null: the cost model
   std::map<std::tuple<const Form*, int, bool>, Compiled> programs_;  // as program() has it
-  using Chosen = std::tuple<Collective, size_t, int, bool, const CallSettings*, bool>;
+  using Chosen = std::tuple<Collective, size_t, int, bool, const CallSettings*, bool,
+                            std::optional<executor::DataType>>;
   std::map<Chosen, Choice> choices_;  // as chosen() has it
 };
 

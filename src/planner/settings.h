@@ -6,11 +6,13 @@
 #include <array>
 #include <bitset>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/wire.h"
+#include "executor/numeric.h"
 #include "executor/protocol/fifo.h"
 #include "gpu/devices.h"
 #include "planner/shapes.h"
@@ -56,6 +58,9 @@ struct Settings {
   std::vector<std::vector<int>> rings{};
   bool is_invariant = false;  // only variants that reduce in one order (schedule/order.h)
   bool is_tuned = false;      // rank 0 has a tuner plug-in, which is asked (tuner.h)
+  /// The type of the operation's elements, where some algorithm of a file is for some types alone
+  /// (Planner::type_that_matters()).
+  std::optional<executor::DataType> type{};
   bool maps_captured = true;  // ranks of other processes map the buffers of captured operations
   // All ranks of each machine are in a multicast team (transport/team.h), of this many at most; 0:
   // there is none.

@@ -36,6 +36,14 @@ std::string list_of(const Range& range) {
   return text;
 }
 
+/// The names of Use::types.
+std::vector<std::string_view> types_of(const Use& use) {
+  std::vector<std::string_view> names;
+  for (size_t type = 0; type < kTypeNames.size() && use.types != 0; ++type)
+    if (use.is_for_type(static_cast<int>(type))) names.push_back(kTypeNames[type]);
+  return names;
+}
+
 // ---- writing
 
 class Writer {
@@ -101,15 +109,21 @@ class Writer {
     }
     text_ += '"';
   }
+  std::string quoted_types() const {
+    std::vector<std::string> names;
+    for (const std::string_view name : types_of(use_)) names.push_back(fmt::format("\"{}\"", name));
+    return fmt::format("[{}]", list_of(names));
+  }
   void write_use() {
     if (use_ == Use{}) return;
     std::string fields;
-    const auto field = [&](std::string_view name, auto value, auto usual) {
+    const auto field = [&](std::string_view name, const auto& value, const auto& usual) {
       if (value != usual)
         fields += fmt::format("{}\"{}\": {}", fields.empty() ? "" : ", ", name, value);
     };
     field("min_bytes", use_.min_bytes, size_t{0});
     field("max_bytes", use_.max_bytes, size_t{SIZE_MAX});
+    field("types", quoted_types(), std::string("[]"));
     field("machines", use_.machines, 0);
     field("priority", use_.priority, 0);
     add("  \"use\": {{{}}},\n", fields);
@@ -267,7 +281,8 @@ class Reader {
     return found == nullptr ? Result<int>(0) : whole(*found, name, 0, most);
   }
   Result<Use> read_use() const {
-    constexpr std::string_view kNames[] = {"min_bytes", "max_bytes", "machines", "priority"};
+    constexpr std::string_view kNames[] = {"min_bytes", "max_bytes", "types", "machines",
+                                           "priority"};
     Use use;
     const Json* const found = document_.find("use");
     if (found == nullptr) return use;
@@ -278,6 +293,8 @@ class Reader {
         use.machines = TRY(whole(member.value, name, 1, kMostMachines));
       else if (name == "priority")
         use.priority = TRY(whole(member.value, name, 0, kMostPriority));
+      else if (name == "types")
+        use.types = TRY(types(member.value));
       else
         (name == "min_bytes" ? use.min_bytes : use.max_bytes) = TRY(bytes(member.value, name));
     }
@@ -285,6 +302,24 @@ class Reader {
       return refuse(*found, fmt::format("\"min_bytes\" is {}, above \"max_bytes\", which is {}",
                                         use.min_bytes, use.max_bytes));
     return use;
+  }
+  Result<uint16_t> types(const Json& value) const {
+    TRY(expect(value, "types", Kind::Array));
+    if (!reduces(schedule_.collective))
+      return refuse(value, fmt::format("\"types\" of {}, which moves bytes of any type; they are "
+                                       "for collectives that reduce",
+                                       name_of(schedule_.collective)));
+    unsigned bits = 0;
+    for (const Json& each : value.items) {
+      TRY(expect(each, "one of types", Kind::Text));
+      const auto found = std::ranges::find(kTypeNames, each.text);
+      if (found == kTypeNames.end())
+        return refuse(each, fmt::format("\"{}\" is no data type; known are {}", each.text,
+                                        list_of(kTypeNames)));
+      bits |= 1u << (found - kTypeNames.begin());
+    }
+    if (bits == 0) return refuse(value, "\"types\" names no data type");
+    return static_cast<uint16_t>(bits);
   }
   Result<std::array<int, 4>> four(const Json& value, std::string_view name,
                                   std::array<int, 4> most) const {
@@ -404,6 +439,8 @@ class Reader {
 };
 
 }  // namespace
+
+std::string names_of_types(const Use& use) { return list_of(types_of(use)); }
 
 std::string to_file(const Schedule& schedule, const Use& use) {
   return Writer(schedule, use).write();

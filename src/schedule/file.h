@@ -2,6 +2,7 @@
 // docs/schedule-file.md describes the format. Thread safety: functions of values.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -11,14 +12,24 @@
 
 namespace niccolite::schedule {
 
+/// Names of data types, by ncclDataType_t.
+inline constexpr std::array<std::string_view, 12> kTypeNames{
+    "int8", "uint8", "int32",  "uint32",   "int64",  "uint64",
+    "half", "float", "double", "bfloat16", "f8e4m3", "f8e5m2"};
+
 /// The operations for which a file offers its schedule, beyond its collective and its ranks.
 struct Use {
   size_t min_bytes = 0;  // of the call's count; both bounds are included
   size_t max_bytes = SIZE_MAX;
-  int machines = 0;  // that the ranks are on; 0: any number
-  int priority = 0;  // algorithms of a higher priority come before all others
+  uint16_t types = 0;  // bits, by ncclDataType_t, of collectives that reduce; 0: all
+  int machines = 0;    // that the ranks are on; 0: any number
+  int priority = 0;    // algorithms of a higher priority come before all others
   friend bool operator==(const Use&, const Use&) = default;
+
+  bool is_for_type(int type) const { return types == 0 || (types >> type & 1) != 0; }
 };
+/// "half, bfloat16"; empty: all types.
+std::string names_of_types(const Use& use);
 
 /// All that a file says.
 struct File {

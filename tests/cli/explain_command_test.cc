@@ -102,8 +102,8 @@ TEST(ExplainCommand, HeedsTheVariablesAsProgramsDo) {
                                  ContainsRegex("one_shot +LL +- +- +-  is left out by NCCL_ALGO")));
 }
 
-// An algorithm of a file: by its price, by the sizes and the priority that its file gives, and not
-// among other numbers of ranks.
+// An algorithm of a file: by its price, by the sizes, types and priority that its file gives, and
+// not among other numbers of ranks.
 TEST(ExplainCommand, ChoosesAmongAlgorithmsOfFiles) {
   std::string folder = std::filesystem::temp_directory_path() / "algorithms.XXXXXX";
   ASSERT_NE(mkdtemp(folder.data()), nullptr);
@@ -111,11 +111,12 @@ TEST(ExplainCommand, ChoosesAmongAlgorithmsOfFiles) {
       testing::run_command({NICCOLITE_COMMAND, "schedule", "all_reduce", "-a", "ring", "--json"},
                            {})
           .output;
-  const auto explained = [&](const std::string& use, const char* bytes, const char* ranks) {
+  const auto explained = [&](const std::string& use, const char* bytes, const char* ranks,
+                             const char* type = "float") {
     std::string changed = text;
     changed.replace(changed.find("\"ring\""), 6, "\"mine\"" + use);
     std::ofstream(folder + "/mine.json") << changed;
-    return explain({"all_reduce", "-b", bytes, "-g", ranks, "-m", "virtual"},
+    return explain({"all_reduce", "-b", bytes, "-g", ranks, "-m", "virtual", "-d", type},
                    {{"NICCOLITE_ALGORITHMS", folder}})
         .output;
   };
@@ -128,6 +129,11 @@ TEST(ExplainCommand, ChoosesAmongAlgorithmsOfFiles) {
                                                      HasSubstr("has a lower priority than mine")));
   EXPECT_THAT(explained(preferred, "4K", "4"),
               AllOf(Not(HasSubstr("virtual: mine")), HasSubstr("is for 65536 bytes or more")));
+  const std::string of_halves = R"(, "use": {"types": ["half", "bfloat16"], "priority": 1})";
+  EXPECT_THAT(explained(of_halves, "4K", "4", "bfloat16"), HasSubstr("virtual: mine"));
+  EXPECT_THAT(explained(of_halves, "4K", "4", "float"),
+              AllOf(Not(HasSubstr("virtual: mine")),
+                    HasSubstr("is for half, bfloat16, as its file says, not for float")));
   const std::string of_machines = R"(, "use": {"machines": 2})";
   EXPECT_THAT(explained(of_machines, "4K", "4"), HasSubstr("is for ranks on 2 machines"));
   std::filesystem::remove_all(folder);

@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 
 #include "tests/multi_process/process.h"
 #include "tests/multi_process/ranks.h"
@@ -57,6 +58,30 @@ ROLE(pair_with_algorithm) {
   return right ? 0 : 1;
 }
 
+// Two ranks of this process add floats and halves of as many bytes.
+ROLE(pair_adds_two_types) {
+  ncclUniqueId id;
+  REQUIRE_NCCL(ncclGetUniqueId(&id));
+  LocalRanks ranks(id, 2, 0, 2);
+  REQUIRE_NCCL(ranks.start(1000));
+  REQUIRE_NCCL(ranks.finish());
+  void* buffers[2];
+  for (int rank = 0; rank < 2; ++rank) {
+    REQUIRE_CUDA(cudaSetDevice(rank));
+    REQUIRE_CUDA(cudaMalloc(&buffers[rank], 4000));
+    REQUIRE_CUDA(cudaMemset(buffers[rank], 0, 4000));
+  }
+  REQUIRE_NCCL(ncclGroupStart());
+  for (size_t rank = 0; rank < 2; ++rank)
+    REQUIRE_NCCL(ncclAllReduce(buffers[rank], buffers[rank], 2000, ncclHalf, ncclSum,
+                               ranks.comms[rank], ranks.streams[rank]));
+  REQUIRE_NCCL(ncclGroupEnd());
+  REQUIRE_NCCL(ranks.finish());
+  for (void* const buffer : buffers) REQUIRE_CUDA(cudaFree(buffer));
+  ranks.destroy();
+  return 0;
+}
+
 // id rank: one of two ranks, tells how it ended.
 ROLE(join_with_algorithms) {
   ncclComm_t comm = nullptr;
@@ -85,12 +110,54 @@ TEST(AlgorithmsOfFiles, RunByName) {
   }
 }
 
+// A plug-in knows patterns alone: between two ranks the star is a ring.
+TEST(AlgorithmsOfFiles, AreWhatATunerPluginTakesByTheirPattern) {
+  const Folder folder;
+  std::string text = kStar;
+  text.replace(text.find("\"blocks\": 1"), 11, "\"use\": {\"priority\": 1}, \"blocks\": 1");
+  folder.write("star.json", text);
+  folder.write("table", "allreduce,0,4000,ring,ll,1\nallreduce,4001,100000000,tree,simple,1\n");
+  for (const auto& [count, what] :
+       {std::pair("1000", "of 4000 bytes: tuner plug-in .* has star LL 1 where"),
+        std::pair("1001", "tree with simple is not available")}) {
+    Process process("pair_with_algorithm", {count},
+                    {{"NICCOLITE_ALGORITHMS", folder.path()},
+                     {"NCCL_TUNER_PLUGIN", std::string(PLUGINS) + "/libnccl-tuner-table.so"},
+                     {"TUNER_FILE", folder.path() + "/table"},
+                     {"NCCL_DEBUG", "INFO"},
+                     {"NCCL_DEBUG_SUBSYS", "ALL"}});
+    EXPECT_EQ(process.wait(), 0) << process.output();
+    EXPECT_THAT(process.output(), AllOf(testing::ContainsRegex(what), HasSubstr("Algo STAR")));
+  }
+}
+
 TEST(AlgorithmsOfFiles, RunWhenTheProgramRegistersThem) {
   Process process("pair_with_algorithm", {"1000", kStar}, {{"NCCL_ALGO", "star"}});
   EXPECT_EQ(process.wait(), 0) << process.output();
   Process wrong("pair_with_algorithm", {"1000", "{\n]"});
   EXPECT_EQ(wrong.wait(), 10 + ncclInvalidArgument) << wrong.output();
   EXPECT_THAT(wrong.output(), HasSubstr("registered: line 2"));
+}
+
+TEST(AlgorithmsOfFiles, ServeTheTypesOfTheirFiles) {
+  const Folder folder;
+  std::string text = kStar;
+  text.replace(text.find("\"blocks\": 1"), 11,
+               "\"use\": {\"types\": [\"half\"], \"priority\": 1}, \"blocks\": 1");
+  folder.write("star.json", text);
+  Process process("pair_adds_two_types", {},
+                  {{"NICCOLITE_ALGORITHMS", folder.path()},
+                   {"NCCL_DEBUG", "INFO"},
+                   {"NCCL_DEBUG_SUBSYS", "TUNING"}});
+  EXPECT_EQ(process.wait(), 0) << process.output();
+  std::vector<std::string> chosen;
+  std::istringstream lines(process.output());
+  for (std::string line; std::getline(lines, line);)
+    if (const size_t at = line.find("AllReduce: 4000 Bytes -> "); at != std::string::npos)
+      chosen.push_back(line.substr(at));
+  ASSERT_EQ(chosen.size(), 2u) << process.output();
+  EXPECT_THAT(chosen[0], Not(HasSubstr("Algo STAR")));
+  EXPECT_THAT(chosen[1], HasSubstr("Algo STAR"));
 }
 
 // The job runs without them, unless it is to run with this one.

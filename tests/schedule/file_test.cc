@@ -73,13 +73,26 @@ TEST(ScheduleFile, IsReadAsItSays) {
 TEST(ScheduleFile, SaysForWhichOperationsItIs) {
   const std::string text = with(
       "\"ranks\": 2,",
-      R"("ranks": 2, "use": {"min_bytes": 4096, "max_bytes": 1048576, "machines": 2, "priority": 3},)");
+      R"("ranks": 2, "use": {"min_bytes": 4096, "max_bytes": 1048576, "types": ["half", "bfloat16"], "machines": 2, "priority": 3},)");
   Result<File> read = read_file(text);
   ASSERT_TRUE(read.is_ok()) << read.status().message();
-  EXPECT_EQ(read->use,
-            (Use{.min_bytes = 4096, .max_bytes = 1048576, .machines = 2, .priority = 3}));
+  EXPECT_EQ(read->use, (Use{.min_bytes = 4096,
+                            .max_bytes = 1048576,
+                            .types = 1 << 6 | 1 << 9,
+                            .machines = 2,
+                            .priority = 3}));
+  EXPECT_EQ(names_of_types(read->use), "half, bfloat16");
   EXPECT_EQ(read_file(to_file(read->schedule, read->use)).value(), read.value());
   EXPECT_EQ(read_file(kExchange).value().use, Use{});
+}
+
+// Bytes that are only moved are of no type that ranks agree on.
+TEST(ScheduleFile, OfDataThatOnlyMoveIsForAllTypes) {
+  const Result<File> read = read_file(R"({"format": "niccolite schedule 1",
+    "collective": "all_gather", "algorithm": "x", "ranks": 2, "blocks": 2,
+    "use": {"types": ["half"]}, "connections": [], "programs": [[], []]})");
+  ASSERT_FALSE(read.is_ok());
+  EXPECT_THAT(read.status().message(), HasSubstr("line 3: \"types\" of all_gather, which moves"));
 }
 
 // The reader leaves the proof to the checker.
@@ -116,6 +129,10 @@ INSTANTIATE_TEST_SUITE_P(
         BadFile{"collective", "\"all_reduce\"", "\"all_reduct\"",
                 "line 3: \"collective\" is \"all_reduct\", which is none of all_reduce, "},
         BadFile{"name", "\"exchange\"", "\"\"", "line 4: \"algorithm\" is an empty name"},
+        BadFile{"type", "\"ranks\": 2,", R"("ranks": 2, "use": {"types": ["half", "single"]},)",
+                "line 5: \"single\" is no data type; known are int8, uint8, "},
+        BadFile{"no_types", "\"ranks\": 2,", R"("ranks": 2, "use": {"types": []},)",
+                "line 5: \"types\" names no data type"},
         BadFile{"ranks", "\"ranks\": 2", "\"ranks\": 0",
                 "line 5: \"ranks\" is 0, and must be a whole number from 1 to "},
         BadFile{"half_a_rank", "\"ranks\": 2", "\"ranks\": 2.5", "line 5: \"ranks\" is 2.5"},

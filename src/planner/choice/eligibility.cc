@@ -18,6 +18,13 @@ namespace {
 
 using executor::Protocol;
 
+static_assert([] {
+  for (size_t type = 0; type < schedule::kTypeNames.size(); ++type)
+    if (schedule::kTypeNames[type] != executor::name_of(static_cast<executor::DataType>(type)))
+      return false;
+  return schedule::kTypeNames.size() == executor::kDataTypes;
+}());
+
 /// Whatever NCCL_ALGO and NCCL_PROTO say.
 std::string why_impossible(const Settings& settings, const Form& form, Protocol protocol) {
   return planner::why_impossible(settings.machine, settings.nranks, form, protocol,
@@ -141,6 +148,15 @@ std::string obstacle_to(const Settings& settings, const Variant& variant) {
   return {};
 }
 
+bool has_algorithms_of_types(const Settings& settings, Collective collective) {
+  return std::ranges::any_of(forms_of(collective), [&](const Form& form) {
+    const algorithms::Loaded* const loaded = form.loaded();
+    const algorithms::LoadedFile* const file =
+        loaded != nullptr ? loaded->find(settings.nranks) : nullptr;
+    return file != nullptr && file->file.use.types != 0;
+  });
+}
+
 std::string obstacle_to(const Settings& settings, const Variant& variant, size_t bytes) {
   std::string obstacle = obstacle_to(settings, variant);
   const algorithms::Loaded* const loaded = variant.form->loaded();
@@ -150,6 +166,9 @@ std::string obstacle_to(const Settings& settings, const Variant& variant, size_t
     return fmt::format("is for {} bytes or more, as its file says", use.min_bytes);
   if (bytes > use.max_bytes)
     return fmt::format("is for at most {} bytes, as its file says", use.max_bytes);
+  if (settings.type && !use.is_for_type(static_cast<int>(*settings.type)))
+    return fmt::format("is for {}, as its file says, not for {}", names_of_types(use),
+                       executor::name_of(*settings.type));
   return {};
 }
 

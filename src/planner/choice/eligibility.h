@@ -11,8 +11,10 @@ namespace niccolite::planner {
 /// Why `variant` is not eligible, a phrase: by NCCL_ALGO and NCCL_PROTO, among so many ranks of
 /// such a machine. Empty: it is.
 std::string obstacle_to(const Settings& settings, const Variant& variant);
-/// obstacle_to(), for operations of so many bytes.
+/// obstacle_to(), for operations of so many bytes, and of Settings::type.
 std::string obstacle_to(const Settings& settings, const Variant& variant, size_t bytes);
+/// Is some algorithm of a file for operations of some data types alone (Settings::type)?
+bool has_algorithms_of_types(const Settings& settings, Collective collective);
 inline bool is_allowed(const Settings& settings, const Variant& variant) {
   return obstacle_to(settings, variant).empty();
 }

@@ -306,7 +306,8 @@ std::shared_ptr<Tuner> Tuner::open(const Communicator& of) {
 Result<Choice> Tuner::choose(const Settings& settings, Collective collective, size_t bytes,
                              int most_channels) {
   std::lock_guard lock(mutex_);
-  const auto key = std::tuple(collective, bytes, most_channels, settings.reaches_users);
+  const auto key =
+      std::tuple(collective, bytes, most_channels, settings.reaches_users, settings.type);
   if (const auto found = choices_.find(key); found != choices_.end()) return found->second;
   const std::vector<Option> options = survey(settings, collective, bytes);
   Choice choice = TRY(planner::choose(settings, collective, bytes, options, most_channels));

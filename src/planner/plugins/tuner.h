@@ -45,7 +45,8 @@ class Tuner {
 
  private:
   std::mutex mutex_;  // plug-ins are asked by one thread at a time
-  std::map<std::tuple<Collective, size_t, int, bool>, Choice> choices_;  // under mutex_
+  using Asked = std::tuple<Collective, size_t, int, bool, std::optional<executor::DataType>>;
+  std::map<Asked, Choice> choices_;  // under mutex_
 };
 
 }  // namespace niccolite::planner
