@@ -151,6 +151,8 @@ void add_options(CLI::App& app, RawOptions& raw) {
 
   const auto libraries = named("Libraries");
   add(app, kLibrary, options.library)->group("Libraries");
+  libraries("--algorithm", options.algorithm, "NAME,...",
+            "Algorithms to choose from: sets NCCL_ALGO for this run");
   libraries("--vs", options.other_library, kFile,
             "Second library, measured in turn with the first");
   libraries("--rounds", options.rounds, kNumber,

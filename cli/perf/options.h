@@ -87,6 +87,7 @@ struct Options {
   bool out_of_place = true;
   bool in_place = true;
   int timeout_seconds = 0;
+  std::string algorithm;      // NCCL_ALGO of the run; empty: the environment's
   std::string library;        // empty: found beside the command
   std::string other_library;  // --vs; empty: none
   bool memory = false;        // measure the devices' memory that communicators take

@@ -47,8 +47,9 @@ int run(const RawOptions& raw, const std::vector<std::string>& command) {
   Result<Options> finished = finish(raw);
   if (!finished.is_ok()) return fail(finished.status(), grammar::kExitUsage);
   Options& options = *finished;
+  // Before any library reads the environment. Processes that this one starts get it, too.
+  if (!options.algorithm.empty()) setenv("NCCL_ALGO", options.algorithm.c_str(), 1);
   if (options.is_child()) {
-    // Before any library reads it.
     if (options.apart)
       setenv("NCCL_HOSTID", fmt::format("perf-{}-{}", getppid(), options.process).c_str(), 1);
     return run_child(options);

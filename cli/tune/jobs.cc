@@ -6,6 +6,8 @@
 #include "cli/grammar/collective.h"
 #include "cli/perf/launch.h"
 #include "planner/choice/choice.h"
+#include "planner/choice/eligibility.h"
+#include "schedule/schedule.h"
 
 namespace niccolite::tune {
 namespace {
@@ -41,18 +43,37 @@ std::vector<int> channels_of(const Request& request, const planner::Settings& se
   return channels;
 }
 
-/// For each collective its algorithms by `protocol`.
-std::vector<std::vector<const Form*>> algorithms_of(const planner::Settings& settings,
-                                                    const Request& request, Protocol protocol) {
-  std::vector<std::vector<const Form*>> result;
-  for (const Collective collective : request.collectives) {
-    std::vector<const Form*>& possible = result.emplace_back();
-    for (const Form& form : planner::forms_of(collective))
-      if (planner::is_possible(settings.machine, settings.nranks, form, protocol,
-                               planner::machines_in(settings)))
-        possible.push_back(&form);
-  }
+/// Algorithms that jobs measure together: for each of the request's collectives some.
+using Algorithms = std::vector<std::vector<const Form*>>;
+
+/// For each collective its built-in algorithms by `protocol`; then each algorithm of a file by
+/// itself, as it may be for some sizes alone.
+std::vector<Algorithms> algorithms_of(const planner::Settings& settings, const Request& request,
+                                      Protocol protocol) {
+  std::vector<Algorithms> result(1, Algorithms(request.collectives.size()));
+  for (size_t c = 0; c < request.collectives.size(); ++c)
+    for (const Form& form : planner::forms_of(request.collectives[c])) {
+      const bool is_of_file = form.loaded() != nullptr;
+      if (!planner::is_possible(settings.machine, settings.nranks, form, protocol,
+                                planner::machines_in(settings)) ||
+          (is_of_file && !planner::is_allowed(settings, {.form = &form, .protocol = protocol})))
+        continue;
+      if (is_of_file) result.emplace_back(request.collectives.size());
+      (is_of_file ? result.back() : result.front())[c].push_back(&form);
+    }
   return result;
+}
+
+/// Do the files of all algorithms of `job` offer them for this size of the larger buffer?
+bool are_for_size(const planner::Settings& settings, const Job& job, size_t bytes) {
+  return std::ranges::all_of(job.variants, [&](const auto& variant) {
+    const auto& [collective, form] = variant;
+    if (form->loaded() == nullptr) return true;
+    const size_t blocks =
+        schedule::has_blocks_of_ranks(collective) ? static_cast<size_t>(job.nranks) : 1;
+    return planner::obstacle_to(settings, {.form = form, .protocol = job.protocol}, bytes / blocks)
+        .empty();
+  });
 }
 
 void add_free_jobs(int nranks, const Request& request, std::vector<Job>& jobs) {
@@ -66,8 +87,8 @@ void add_free_jobs(int nranks, const Request& request, std::vector<Job>& jobs) {
   }
 }
 
-void add_jobs(const Job& shape, const Request& request,
-              const std::vector<std::vector<const Form*>>& algorithms, std::vector<Job>& jobs) {
+void add_jobs(const Job& shape, const planner::Settings& settings, const Request& request,
+              const Algorithms& algorithms, std::vector<Job>& jobs) {
   size_t runs = 0;
   for (const auto& each : algorithms) runs = std::max(runs, each.size());
   for (size_t run = 0; run < runs; ++run) {
@@ -82,7 +103,7 @@ void add_jobs(const Job& shape, const Request& request,
       job.sizes.clear();
       for (const size_t bytes : request.sizes)
         if (is_sensible(job.protocol, bytes, request.path) &&
-            is_large == (is_published && bytes >= kLarge) &&
+            is_large == (is_published && bytes >= kLarge) && are_for_size(settings, job, bytes) &&
             (job.parts == 1 || bytes > job.chunk_bytes))
           job.sizes.push_back(bytes);
       if (!job.sizes.empty()) jobs.push_back(job);
@@ -180,6 +201,10 @@ Result<std::vector<Job>> make_jobs(gpu::Kind machine, const Request& request) {
   for (const int nranks : request.ranks) {
     planner::Settings settings = TRY(planner::make_settings(machine, nranks, {}));
     set_path(settings, request.path);
+    // Jobs select by NCCL_ALGO and NCCL_PROTO themselves, and perf measures floats.
+    for (planner::FormSet& forms : settings.forms) forms.set();
+    for (planner::ProtocolSet& protocols : settings.protocols) protocols.fill(true);
+    settings.type = executor::DataType::Float32;
     if (!machine_class) machine_class = planner::class_of(settings);
     if (planner::class_of(settings) != *machine_class)
       return Status::invalid_usage(
@@ -194,7 +219,7 @@ Result<std::vector<Job>> make_jobs(gpu::Kind machine, const Request& request) {
       if (!keeps_lines && protocol == Protocol::LL128) continue;
       const auto& wanted = request.protocols;
       if (!wanted.empty() && std::ranges::find(wanted, protocol) == wanted.end()) continue;
-      const auto algorithms = algorithms_of(settings, request, protocol);
+      const std::vector<Algorithms> together = algorithms_of(settings, request, protocol);
       const std::vector<int> counts = channels_of(request, settings, protocol);
       const int most = counts.empty() ? 0 : *std::max_element(counts.begin(), counts.end());
       for (const int channels : counts)
@@ -202,14 +227,15 @@ Result<std::vector<Job>> make_jobs(gpu::Kind machine, const Request& request) {
           // Smaller chunks of few channels tell nothing new.
           if (parts > 1 && 4 * channels <= most) continue;
           const Variant variant{.protocol = protocol, .channels = channels, .parts = parts};
-          add_jobs({.nranks = nranks,
-                    .protocol = protocol,
-                    .channels = channels,
-                    .parts = parts,
-                    .chunk_bytes = planner::chunk_bytes(settings, kAny, variant),
-                    .variants = {},
-                    .sizes = {}},
-                   request, algorithms, jobs);
+          const Job shape{.nranks = nranks,
+                          .protocol = protocol,
+                          .channels = channels,
+                          .parts = parts,
+                          .chunk_bytes = planner::chunk_bytes(settings, kAny, variant),
+                          .variants = {},
+                          .sizes = {}};
+          for (const Algorithms& algorithms : together)
+            add_jobs(shape, settings, request, algorithms, jobs);
         }
     }
   }

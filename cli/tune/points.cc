@@ -21,7 +21,10 @@ constexpr std::pair<const char*, DataPath> kPaths[] = {{"slots", DataPath::Slots
 
 Result<const Form*> algorithm_named(Collective collective, const std::string& name) {
   if (const Form* const found = planner::find_form(collective, name)) return found;
-  return Status::invalid_argument("\"{}\" is no algorithm of {}", name, name_of(collective));
+  return Status::invalid_argument(
+      "\"{}\" is no algorithm of {}; if it is one of a file, "
+      "NICCOLITE_ALGORITHMS must name the file's folder",
+      name, name_of(collective));
 }
 
 Result<Protocol> protocol_named(const std::string& name) {

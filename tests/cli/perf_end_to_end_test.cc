@@ -149,6 +149,29 @@ TEST(PerfEndToEnd, MeasuresACopyOfTheLibraryBesideIt) {
   std::filesystem::remove(copy);
 }
 
+// In the process itself, and in processes that it starts.
+TEST(PerfEndToEnd, RunsWithTheAlgorithmThatIsNamed) {
+  for (const char* ranks : {"-t 4", "--processes 2 -t 2"}) {
+    std::vector<std::string> arguments = {NICCOLITE_COMMAND, "perf", "all_reduce", "--sizes", "8"};
+    for (const std::string& word : words_of(ranks)) arguments.push_back(word);
+    arguments.emplace_back("--algorithm");
+    arguments.emplace_back("tree");
+    const std::map<std::string, std::string> environment{{"NICCOLITE_DEVICES", "virtual:4"},
+                                                         {"NCCL_ALGO", "ring"},
+                                                         {"NCCL_DEBUG", "INFO"},
+                                                         {"NCCL_DEBUG_SUBSYS", "TUNING"}};
+    const Outcome tree = testing::run_command(arguments, environment);
+    EXPECT_EQ(tree.status, 0) << tree.errors;
+    EXPECT_THAT(tree.output + tree.errors,
+                ::testing::AllOf(HasSubstr("AllReduce: 8 Bytes -> Algo TREE"),
+                                 ::testing::Not(HasSubstr("Algo RING"))));
+    arguments.back() = "no_such";
+    const Outcome unknown = testing::run_command(arguments, environment);
+    EXPECT_EQ(unknown.status, 3) << unknown.output;
+    EXPECT_THAT(unknown.output + unknown.errors, HasSubstr("NCCL_ALGO names 'no_such'"));
+  }
+}
+
 // Two processes that know of each other what torchrun tells them.
 TEST(PerfEndToEnd, RunsUnderALauncher) {
   const std::string port = std::to_string(20000 + getpid() % 20000);

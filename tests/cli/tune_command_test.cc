@@ -94,6 +94,41 @@ TEST_F(TuneCommand, MeasuresFitsAndChecksAMachine) {
                                   ::testing::Not(HasSubstr("derived prices"))));  // those of a fit
 }
 
+// An algorithm of a file is measured at the sizes that it is for, and fitted like others. Its
+// constants need the file.
+TEST_F(TuneCommand, MeasuresAlgorithmsOfFiles) {
+  const std::string folder = path("algorithms");
+  std::filesystem::create_directory(folder);
+  std::string text =
+      testing::run_command(
+          {NICCOLITE_COMMAND, "schedule", "all_reduce", "-a", "one_shot", "-n", "2", "--json"}, {})
+          .output;
+  text.replace(text.find("\"one_shot\""), 10, R"("mine", "use": {"max_bytes": 65536})");
+  std::ofstream(folder + "/mine.json") << text;
+  const auto tune_with = [&](const std::vector<std::string>& flags, const std::string& files) {
+    std::vector<std::string> arguments = {NICCOLITE_COMMAND, "tune"};
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+    return testing::run_command(
+        arguments, {{"NICCOLITE_DEVICES", "virtual:2"}, {"NICCOLITE_ALGORITHMS", files}}, 120);
+  };
+  const Outcome measured =
+      tune_with({"-r", "2", "-c", "all_reduce", "--protocols", "LL", "--channels", "1", "--sizes",
+                 "8,1K,4K,16K,256K", "-J", path("x.json")},
+                folder);
+  ASSERT_LE(measured.status, 1) << measured.errors;
+  const auto document = nlohmann::json::parse(std::ifstream(path("x.json")));
+  EXPECT_TRUE(document.at("failures").empty()) << document.at("failures").dump();
+  std::set<size_t> sizes, others;
+  for (const auto& point : document.at("points"))
+    (point.at("algorithm") == "mine" ? sizes : others).insert(point.at("bytes").get<size_t>());
+  EXPECT_EQ(sizes, (std::set<size_t>{8, 1 << 10, 4 << 10, 16 << 10}));
+  EXPECT_EQ(others.count(256 << 10), 1u);
+  const Outcome without = tune_with({"--from", path("x.json")}, "");
+  EXPECT_EQ(without.status, 2) << without.output;
+  EXPECT_THAT(without.errors, HasSubstr("\"mine\" is no algorithm of all_reduce; if it is one of a "
+                                        "file, NICCOLITE_ALGORITHMS must name"));
+}
+
 // Of times that the model predicts exactly, and of times that no constants give.
 TEST_F(TuneCommand, GivesConstantsThatAreGoodAndNoOthers) {
   struct Case {

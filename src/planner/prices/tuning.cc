@@ -240,7 +240,8 @@ Status read_costs(const Value& value, std::span<const CostField* const> columns,
       if (form == nullptr)
         return refuse(
             of_algorithm.value, path,
-            fmt::format("names \"{}\", which is none of {}", of_algorithm.name,
+            fmt::format("names \"{}\", which is none of {} (nor of a file of NICCOLITE_ALGORITHMS)",
+                        of_algorithm.name,
                         list(forms_of(collective), [](const Form& each) { return each.name; })));
       const std::string of = fmt::format("{}.{}", path, of_algorithm.name);
       TRY(expect(of_algorithm.value, of, Kind::Object));
