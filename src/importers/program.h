@@ -36,6 +36,12 @@ enum class Action : unsigned char {
   Nothing                 // only waits
 };
 
+bool receives(Action action);
+bool sends(Action action);
+bool reads_source(Action action);
+bool reads_target(Action action);
+bool writes_target(Action action);
+
 struct Place {
   schedule::Buffer buffer = schedule::Buffer::Input;
   int chunk = 0;
