@@ -19,7 +19,7 @@
 #include "cli/grammar/names.h"
 #include "cli/grammar/options.h"
 #include "cli/schedule/animate.h"
-#include "importers/msccl_xml.h"
+#include "importers/import.h"
 #include "lowering/check.h"
 #include "lowering/demand.h"
 #include "lowering/draw.h"
@@ -61,7 +61,7 @@ Examples:
   niccolite schedule point_to_point --ranks 3 --messages 0:1,1:2,2:2
   niccolite schedule all_reduce -a ring -n 8 -o ring8.json     as a file, which --import and NICCOLITE_ALGORITHMS read
   niccolite schedule --import ring8.json                       what it is, its proof, and the FIFOs that it needs
-  niccolite schedule --import theirs.xml -a theirs -o theirs.json   an algorithm in MSCCL's XML, under another name
+  niccolite schedule --import theirs.xml -a theirs -o theirs.json   an algorithm in MSCCL's XML, or MSCCL++'s plan, under another name
 
 Exit status: 0 fine; 1 the schedule is wrong; 2 wrong usage, or a file that cannot be read; 3 a file cannot be written.)";
 
@@ -128,23 +128,11 @@ Status check_import(const Options& options) {
 }
 
 /// A schedule that was read, and a line about its source.
-struct Read {
-  schedule::File file;
-  std::string about;
-};
+using Read = importers::Foreign;
 
 Result<Read> read_schedule(std::string_view text) {
-  if (!importers::is_msccl_xml(text))
-    return Read{.file = TRY(schedule::read_file(text)), .about = {}};
-  const importers::Program program = TRY(importers::read_msccl_xml(text));
-  importers::Imported imported = TRY(importers::to_schedule(program));
-  std::string about = fmt::format(
-      "MSCCL XML: {} thread blocks, {} steps, {} chunks{}; as it is written, its FIFOs need {} "
-      "slot{}",
-      imported.thread_blocks, imported.steps, program.chunks,
-      program.is_in_place ? ", in place" : "", imported.fifo_depth,
-      imported.fifo_depth == 1 ? "" : "s");
-  return Read{.file = std::move(imported.file), .about = std::move(about)};
+  if (importers::is_foreign(text)) return importers::import(text);
+  return Read{.file = TRY(schedule::read_file(text)), .about = {}};
 }
 
 Result<Read> import_file(const Options& options) {
@@ -284,10 +272,10 @@ void add_options(CLI::App& app, Options& options) {
                  "output)")
       ->type_name(kFile);
   add(app, kOutputFile, options.output_path, "-o", ": the schedule (docs/schedule-file.md)");
-  app.add_option(
-         "-i,--import", options.import_path,
-         "Read the schedule from this file (its JSON, or MSCCL's XML), and prove it with the "
-         "fewest FIFO slots; --algorithm renames it")
+  app.add_option("-i,--import", options.import_path,
+                 "Read the schedule from this file (its JSON, MSCCL's XML, or MSCCL++'s plan), and "
+                 "prove it with the "
+                 "fewest FIFO slots; --algorithm renames it")
       ->type_name(kFile);
   add_flag(app, kJsonFlag, options.wants_json, " instead of text: the file that -o writes");
   app.add_flag("-c,--check", options.wants_proof,

@@ -11,6 +11,7 @@
 #include <tuple>
 #include <vector>
 
+#include "importers/names.h"
 #include "schedule/index.h"
 
 namespace niccolite::importers {
@@ -57,17 +58,6 @@ std::string names_of(const Range& range) {
   std::string names;
   for (const auto& each : range) names += fmt::format("{}{}", names.empty() ? "" : ", ", each.name);
   return names;
-}
-
-/// A name for NCCL_ALGO.
-std::string plain_name(std::string_view name) {
-  std::string plain;
-  for (const char c : name.substr(0, 48)) {
-    const bool is_letter = (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
-    const bool is_capital = c >= 'A' && c <= 'Z';
-    plain += is_letter ? c : is_capital ? static_cast<char>(c - 'A' + 'a') : '_';
-  }
-  return plain.empty() ? "msccl" : plain;
 }
 
 class Reader {
@@ -127,7 +117,7 @@ class Reader {
   }
 
   Status read_head(const pugi::xml_node& algorithm) {
-    program_.name = plain_name(algorithm.attribute("name").value());
+    program_.name = plain_name(algorithm.attribute("name").value(), "msccl");
     program_.nranks = TRY(number(algorithm, "ngpus", 1, kMostRanks));
     const std::string_view coll = algorithm.attribute("coll").value();
     const auto found = std::ranges::find_if(

@@ -28,6 +28,14 @@ bool writes_target(Action action) {
 }
 bool reads_target(Action action) { return action == Action::Reduce; }
 
+schedule::Schedule in_one_order_if_so(schedule::Schedule schedule) {
+  if (!schedule.partial_sums) return schedule;
+  schedule.partial_sums = false;
+  constexpr int kAnyDepth = 1 << 30;
+  schedule.partial_sums = !check(schedule, {.depth = kAnyDepth}).is_ok();
+  return schedule;
+}
+
 Result<Imported> to_schedule(const Program& program) {
   Order order(program);
   Imported imported;
@@ -45,13 +53,7 @@ Result<Imported> to_schedule(const Program& program) {
   const Places places(layout_of(program));
   TRY(check_races(program, order, places));
   schedule::Schedule schedule = TRY(write_schedule(program, order, places));
-  // A program whose sums are all of one instruction promises results that depend on inputs alone.
-  if (schedule.partial_sums) {
-    schedule::Schedule in_one_order = schedule;
-    in_one_order.partial_sums = false;
-    if (check(in_one_order, {.depth = kDeepest}).is_ok()) schedule = std::move(in_one_order);
-  }
-  imported.file = {.schedule = std::move(schedule), .use = program.use};
+  imported.file = {.schedule = in_one_order_if_so(std::move(schedule)), .use = program.use};
   return imported;
 }
 

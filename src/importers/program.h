@@ -96,6 +96,10 @@ struct Imported {
   size_t steps = 0;
 };
 
+/// A schedule whose sums are all of one instruction promises results that depend on the inputs
+/// alone; this is found by trial.
+schedule::Schedule in_one_order_if_so(schedule::Schedule schedule);
+
 /// InvalidUsage, with the line: a deadlock at any depth of FIFOs, with the circle of waits; a race,
 /// with both steps; a step that reads what nobody wrote; a form that no schedule has. The schedule
 /// is not proved: schedule::least_depth() does that.
