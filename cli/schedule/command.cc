@@ -10,6 +10,7 @@
 #include <charconv>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "algorithms/point_to_point.h"
 #include "cli/grammar/collective.h"
@@ -62,6 +63,7 @@ Examples:
   niccolite schedule all_reduce -a ring -n 8 -o ring8.json     as a file, which --import and NICCOLITE_ALGORITHMS read
   niccolite schedule --import ring8.json                       what it is, its proof, and the FIFOs that it needs
   niccolite schedule --import theirs.xml -a theirs -o theirs.json   an algorithm in MSCCL's XML, or MSCCL++'s plan, under another name
+  niccolite schedule all_reduce --import trees.xml -a trees -o trees.json   ForestColl's trees, up and down
 
 Exit status: 0 fine; 1 the schedule is wrong; 2 wrong usage, or a file that cannot be read; 3 a file cannot be written.)";
 
@@ -120,8 +122,10 @@ Result<std::vector<algorithms::Envelope>> parse_messages(const std::string& text
 }
 
 /// Refuses options that say what a file says.
-Status check_import(const Options& options) {
-  if (!options.collective.empty() || !options.messages.empty() || options.root != 0)
+Status check_import(const Options& options, std::string_view text) {
+  const bool may_name_collective = importers::says_no_collective(text);
+  if ((!options.collective.empty() && !may_name_collective) || !options.messages.empty() ||
+      options.root != 0)
     return Status::invalid_argument(
         "--import: the file says collective, root and messages; leave them out");
   return {};
@@ -130,15 +134,20 @@ Status check_import(const Options& options) {
 /// A schedule that was read, and a line about its source.
 using Read = importers::Foreign;
 
-Result<Read> read_schedule(std::string_view text) {
-  if (importers::is_foreign(text)) return importers::import(text);
+Result<Read> read_schedule(const Options& options, std::string_view text) {
+  if (importers::is_foreign(text)) {
+    std::optional<Collective> collective;
+    if (!options.collective.empty())
+      collective = TRY(grammar::parse_collective("", options.collective));
+    return importers::import(text, collective);
+  }
   return Read{.file = TRY(schedule::read_file(text)), .about = {}};
 }
 
 Result<Read> import_file(const Options& options) {
-  TRY(check_import(options));
   const std::string text = TRY(grammar::read_text(options.import_path));
-  Result<Read> read = read_schedule(text);
+  TRY(check_import(options, text));
+  Result<Read> read = read_schedule(options, text);
   if (!read.is_ok()) return std::move(read).status().with_context("{}", options.import_path);
   if (!options.algorithm.empty()) read->file.schedule.algorithm = options.algorithm;
   return read;
@@ -273,7 +282,8 @@ void add_options(CLI::App& app, Options& options) {
       ->type_name(kFile);
   add(app, kOutputFile, options.output_path, "-o", ": the schedule (docs/schedule-file.md)");
   app.add_option("-i,--import", options.import_path,
-                 "Read the schedule from this file (its JSON, MSCCL's XML, or MSCCL++'s plan), and "
+                 "Read the schedule from this file (its JSON, MSCCL's XML, MSCCL++'s plan, or "
+                 "ForestColl's trees), and "
                  "prove it with the "
                  "fewest FIFO slots; --algorithm renames it")
       ->type_name(kFile);

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include "importers/forestcoll_xml.h"
 #include "importers/msccl_xml.h"
 #include "importers/mscclpp_json.h"
 
@@ -41,7 +42,13 @@ Result<Foreign> import_msccl(std::string_view text) {
 
 bool is_foreign(std::string_view text) { return is_msccl_xml(text) || is_mscclpp(text); }
 
-Result<Foreign> import(std::string_view text) {
+bool says_no_collective(std::string_view text) { return is_forestcoll_xml(text); }
+
+Result<Foreign> import(std::string_view text, std::optional<schedule::Collective> collective) {
+  if (is_forestcoll_xml(text))
+    return import_flow(
+        "ForestColl trees",
+        read_forestcoll_xml(text, collective.value_or(schedule::Collective::AllGather)));
   if (is_msccl_xml(text)) return import_msccl(text);
   return import_flow("MSCCL++ plan", read_mscclpp_json(text));
 }
