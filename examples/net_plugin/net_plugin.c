@@ -5,7 +5,8 @@
      NCCL_NET_PLUGIN=$PWD/libnccl-net-unix.so NCCL_HOSTID=a ./program 0 &
      NCCL_NET_PLUGIN=$PWD/libnccl-net-unix.so NCCL_HOSTID=b ./program 1
 
-   Built with -DBROKEN_<what> it lies, or is odd otherwise, for the tests. */
+   Built with -DOVER_TCP it connects machines that reach each other by their first IPv4 address, and
+   is named Tcp. Built with -DBROKEN_<what> it lies, or is odd otherwise, for the tests. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -16,6 +17,12 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
+#ifdef OVER_TCP
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#endif
 
 enum { SUCCESS = 0, SYSTEM_ERROR = 2, HOST_MEMORY = 1, MOST_REQUESTS = 32 };
 
@@ -101,7 +108,11 @@ static int devices(int* count) {
 static int get_properties(int device, Properties* properties) {
   (void)device;
   memset(properties, 0, sizeof *properties);
+#ifdef OVER_TCP
+  properties->name = "tcp0";
+#else
   properties->name = "unix0";
+#endif
   properties->ptrSupport = HOST_MEMORY;
   properties->regIsGlobal = 1;
   properties->speed = 10000;
@@ -128,14 +139,45 @@ static Connection* connection_of(int fd, int is_send) {
   return made;
 }
 
+#ifdef OVER_TCP
+typedef struct sockaddr_in Address;
+enum { FAMILY = AF_INET };
+/* This machine's first address beside the loopback's, if it has one; the system chooses a port. */
+static socklen_t first_address(Address* address) {
+  *address = (Address){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+  struct ifaddrs* all = NULL;
+  if (getifaddrs(&all) != 0) return sizeof *address;
+  for (struct ifaddrs* one = all; one != NULL; one = one->ifa_next) {
+    if (one->ifa_addr == NULL || one->ifa_addr->sa_family != AF_INET) continue;
+    if ((one->ifa_flags & IFF_LOOPBACK) != 0 || (one->ifa_flags & IFF_UP) == 0) continue;
+    address->sin_addr = ((struct sockaddr_in*)one->ifa_addr)->sin_addr;
+    break;
+  }
+  freeifaddrs(all);
+  return sizeof *address;
+}
+static void hurry(int fd) {
+  const int yes = 1;
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+}
+#else
+typedef struct sockaddr_un Address;
+enum { FAMILY = AF_UNIX };
+static socklen_t first_address(Address* address) {
+  *address = (Address){.sun_family = AF_UNIX};
+  return sizeof address->sun_family;
+}
+static void hurry(int fd) { (void)fd; }
+#endif
+
 /* The handle: the address that the system chose, with its length in front. */
 static int listen_at(void* context, int device, void* handle, void** listener) {
   (void)context, (void)device;
-  struct sockaddr_un address = {.sun_family = AF_UNIX};
-  socklen_t length = sizeof address.sun_family;
-  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  Address address;
+  socklen_t length = first_address(&address);
+  const int fd = socket(FAMILY, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (fd < 0) return SYSTEM_ERROR;
-  if (bind(fd, (struct sockaddr*)&address, length) != 0 || listen(fd, 1) != 0) goto failed;
+  if (bind(fd, (struct sockaddr*)&address, length) != 0 || listen(fd, SOMAXCONN) != 0) goto failed;
   length = sizeof address;
   if (getsockname(fd, (struct sockaddr*)&address, &length) != 0) goto failed;
   memset(handle, 0, 128);
@@ -149,15 +191,17 @@ failed:
 
 static int connect_to(void* context, int device, void* handle, void** connection, void** offload) {
   (void)context, (void)device, (void)offload;
-  struct sockaddr_un address;
+  Address address;
   socklen_t length;
   memcpy(&length, handle, sizeof length);
   if (length > sizeof address) return SYSTEM_ERROR;
   memcpy(&address, (char*)handle + sizeof length, length);
   *connection = NULL;
-  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  const int fd = socket(FAMILY, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (fd < 0) return SYSTEM_ERROR;
-  if (connect(fd, (struct sockaddr*)&address, length) != 0) {
+  hurry(fd);
+  /* Over TCP, what is sent before the connection stands waits for it. */
+  if (connect(fd, (struct sockaddr*)&address, length) != 0 && errno != EINPROGRESS) {
     const int again = errno == EAGAIN;
     close(fd);
     return again ? SUCCESS : SYSTEM_ERROR;
@@ -172,6 +216,7 @@ static int accept_one(void* listener, void** connection, void** offload) {
   *connection = NULL;
   const int fd = accept4(((Connection*)listener)->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
   if (fd < 0) return errno == EAGAIN ? SUCCESS : SYSTEM_ERROR;
+  hurry(fd);
   if ((*connection = connection_of(fd, 0)) != NULL) return SUCCESS;
   close(fd);
   return SYSTEM_ERROR;
@@ -346,7 +391,11 @@ ncclNetPlugin_v99 = {
 #else
 ncclNetPlugin_v12 = {
 #endif
+#ifdef OVER_TCP
+    .name = "Tcp",
+#else
     .name = "Unix",
+#endif
     .init = init,
     .devices = devices,
     .getProperties = get_properties,
