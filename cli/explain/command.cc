@@ -11,6 +11,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/parameters.h"
 #include "cli/grammar/collective.h"
 #include "cli/grammar/exit_code.h"
 #include "cli/grammar/machines.h"
@@ -40,6 +41,7 @@ constexpr const char* kFooter =
 predicts, and why it is not taken. NCCL_ALGO, NCCL_PROTO, NCCL_MIN_CTAS, NCCL_NVLS_ENABLE and the others that choices depend on
 count as they do for programs. The operation is one by itself, not one of a group. Sizes are those of the larger buffer, as in
 niccolite perf.
+NCCL_COLLNET_ENABLE=1: the network reduces all types, as fast as it carries bytes.
 
 Machines: cuda (ranks reach each other's buffers), cuda-slots (they do not, as those of several processes whose buffers are
 not mapped), cuda-host-memory (host memory connects them), cuda-sockets (they are on several machines), virtual and
@@ -52,6 +54,7 @@ Examples:
   niccolite explain all_reduce -b 64M --machines 2x4
   niccolite explain all_reduce -b 64M --topology job.xml     as NCCL_TOPO_DUMP_FILE has described a job
   NCCL_NVLS_ENABLE=1 niccolite explain all_reduce -b 512M -g 8 -m cuda     with the switch's help
+  NCCL_COLLNET_ENABLE=1 niccolite explain all_reduce -b 64M --machines 4x8
   NCCL_ALGO=ring niccolite explain broadcast -b 1G -g 8 -m cuda-slots --json
 
 Exit status: 0 fine; 2 wrong usage, or the variables leave nothing to choose.)";
@@ -179,6 +182,10 @@ Result<Question> question_of(const Options& options) {
     if (machines.empty()) machines.resize(static_cast<size_t>(ranks));
     planner::set_team(question.settings, planner::largest_team(machines));
   }
+  if (parameters::collnet_enable() == 1 &&
+      planner::machines_in(question.settings) >=
+          std::max<int64_t>(2, parameters::collnet_node_threshold()))
+    question.settings.reducible = planner::Reductions::all();
   planner::set_rings(question.settings, std::move(placement.rings));
   return question;
 }
@@ -203,6 +210,10 @@ void print_text(const Question& question, const Explanation& explanation) {
   const planner::Tuning& tuning = planner::tuning_of(question.settings);
   fmt::print("constants of {}, {}: {}\n", name_of(tuning.machine), tuning.origin,
              first_part(tuning.about));
+  if (question.settings.reducible.bits != 0)
+    fmt::print(
+        "with a network that reduces (NCCL_COLLNET_ENABLE): all types and operations, as fast as "
+        "it carries bytes, which is not measured\n");
   for (const std::vector<int>& ring : question.settings.rings)
     fmt::print("ring {}\n", fmt::join(ring, " "));
   fmt::print("\n{:<22}{:<10}{:>8}{:>10}{:>12}\n", "algorithm", "protocol", "channels", "chunk",
@@ -250,6 +261,7 @@ nlohmann::json to_json(const Question& question, const Explanation& explanation)
       {"machine", question.machine->name},
       {"tuning",
        {{"class", name_of(tuning.machine)}, {"origin", tuning.origin}, {"about", tuning.about}}},
+      {"network_reduces", question.settings.reducible.bits != 0},
       {"rings", question.settings.rings},
       {"variables", variables},
       {"alternatives", alternatives}};

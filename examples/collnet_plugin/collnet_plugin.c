@@ -384,6 +384,7 @@ static int join_group(void* handles[], int members, int place, void* listener, v
   if (place == 0 && own->fd >= 0)
     own->is_running = pthread_create(&own->thread, NULL, serve_one, (void*)(intptr_t)own->fd) == 0;
   if (fault("hangs", 1)) pause();
+  if (fault("switch", 1)) first.address.sin_port = htons(1);
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return SYSTEM_ERROR;
   hurry(fd);

@@ -12,5 +12,7 @@ Result<schedule::Schedule> all_gather_ring(int nranks, const Options& options = 
 Result<schedule::Schedule> all_gather_direct(int nranks, const Options& options = {});
 Result<schedule::Schedule> all_gather_pat(int nranks, const Options& options = {});
 Result<schedule::Schedule> all_gather_hierarchical(int nranks, const Options& options = {});
+/// collnet.cc
+Result<schedule::Schedule> all_gather_collnet_direct(int nranks, const Options& options = {});
 
 }  // namespace niccolite::algorithms

@@ -119,6 +119,12 @@ Status LoadedSet::add(const std::string& origin, std::string_view text,
   if (schedule.collective == Collective::PointToPoint)
     return Status::invalid_usage("{}: messages have no algorithm of a file; give a collective",
                                  origin);
+  for (const schedule::Connection& connection : schedule.connections)
+    if (connection.tag >= schedule::kReducerTag)
+      return Status::invalid_usage(
+          "{}: a connection has tag {}; from {} on tags are of the network's reducer, which only "
+          "built-in algorithms use",
+          origin, connection.tag, schedule::kReducerTag);
   if (!is_name(name))
     return Status::invalid_usage(
         "{}: \"algorithm\" is \"{}\"; NCCL_ALGO needs a name of at most {} small letters, digits "

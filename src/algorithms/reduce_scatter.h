@@ -12,5 +12,7 @@ Result<schedule::Schedule> reduce_scatter_ring(int nranks, const Options& option
 Result<schedule::Schedule> reduce_scatter_direct(int nranks, const Options& options = {});
 Result<schedule::Schedule> reduce_scatter_pat(int nranks, const Options& options = {});
 Result<schedule::Schedule> reduce_scatter_hierarchical(int nranks, const Options& options = {});
+/// collnet.cc
+Result<schedule::Schedule> reduce_scatter_collnet_direct(int nranks, const Options& options = {});
 
 }  // namespace niccolite::algorithms

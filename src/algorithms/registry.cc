@@ -65,6 +65,12 @@ constexpr Traits kPatOfMachines{
     .load = forwarded, .pattern = Pattern::Forwarding, .follows_machines = true};
 constexpr Traits kHierarchical{
     .suits = Suits::SeveralMachines, .pattern = Pattern::Hierarchical, .follows_machines = true};
+constexpr Traits through_network(Pattern pattern) {
+  return {.suits = Suits::SeveralMachines,
+          .pattern = pattern,
+          .through_network = true,
+          .follows_machines = true};
+}
 
 constexpr auto kThree = Suits::ThreeRanks;
 
@@ -81,6 +87,8 @@ constexpr Algorithm kAlgorithms[] = {
     {"tree",                   AllReduce,     1, kRing,       all_reduce_tree,                  kTreeOfMachines},
     {"recursive_doubling",     AllReduce,     1, kRing,       all_reduce_recursive_doubling,    kTree},
     {"hierarchical",           AllReduce,     1, kAmongAll,   all_reduce_hierarchical,          kHierarchical},
+    {"collnetdirect",          AllReduce,     1, kAmongAll,   all_reduce_collnet_direct,        through_network(Pattern::NetworkDirect)},
+    {"collnetchain",           AllReduce,     1, kAmongAll,   all_reduce_collnet_chain,         through_network(Pattern::NetworkChain)},
 
     {"ring",                   Reduce,        1, kRing,       reduce_ring,                      chain(along_a_chain)},
     {"direct",                 Reduce,        1, kAmongAll,   reduce_direct,                    kOneStep},
@@ -98,11 +106,13 @@ constexpr Algorithm kAlgorithms[] = {
     {"direct",                 AllGather,     1, kAmongAll,   all_gather_direct,                kDirect},
     {"pat",                    AllGather,     1, kRing,       all_gather_pat,                   kPatOfMachines},
     {"hierarchical",           AllGather,     1, kAmongAll,   all_gather_hierarchical,          kHierarchical},
+    {"collnetdirect",          AllGather,     1, kAmongAll,   all_gather_collnet_direct,        through_network(Pattern::NetworkDirect)},
 
     {"ring",                   ReduceScatter, 1, kRing,       reduce_scatter_ring,              ring(once_round)},
     {"direct",                 ReduceScatter, 1, kAmongAll,   reduce_scatter_direct,            kDirect},
     {"pat",                    ReduceScatter, 1, kRing,       reduce_scatter_pat,               kPatOfMachines},
     {"hierarchical",           ReduceScatter, 1, kAmongAll,   reduce_scatter_hierarchical,      kHierarchical},
+    {"collnetdirect",          ReduceScatter, 1, kAmongAll,   reduce_scatter_collnet_direct,    through_network(Pattern::NetworkDirect)},
 
     {"direct",                 AllToAll,      1, kAmongAll,   all_to_all_direct,                kDirect},
     {"pat",                    AllToAll,      1, kForwarding, all_to_all_pat,                   forwarding(forwarded_to_all)},

@@ -32,11 +32,13 @@ enum class Suits : uint8_t {
 /// How data go from rank to rank. Tuner plug-ins know algorithms by it, and so do estimates where a
 /// schedule is too large to be looked at.
 enum class Pattern : uint8_t {
-  Direct,        // straight to whom they are for
-  Ring,          // round all ranks, or along a chain of them
-  Tree,          // along trees or hypercubes: the depth grows with the logarithm of the ranks
-  Forwarding,    // over log2 n intermediate ranks
-  Hierarchical,  // inside machines, then between them
+  Direct,         // straight to whom they are for
+  Ring,           // round all ranks, or along a chain of them
+  Tree,           // along trees or hypercubes: the depth grows with the logarithm of the ranks
+  Forwarding,     // over log2 n intermediate ranks
+  Hierarchical,   // inside machines, then between them
+  NetworkDirect,  // straight inside machines, and the network reduces
+  NetworkChain,   // along a chain inside machines, and the network reduces
 };
 
 /// Facts about an algorithm, beside its schedule, that the planner needs.
@@ -46,6 +48,7 @@ struct Traits {
   bool is_one_step = false;   // what a rank sends comes from its input, and ends where it goes
   Suits suits = Suits::Anything;
   Pattern pattern = Pattern::Direct;
+  bool through_network = false;   // the network reduces (schedule::Through)
   bool follows_machines = false;  // who sends what to whom depends on which ranks share a machine
   // Other workers than the algorithm's own may be faster (planner/form.h):
   bool gains_by_workers = false;  // one for each instruction, among few ranks

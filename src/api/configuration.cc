@@ -165,6 +165,15 @@ Result<comm::Configuration> resolve(const ncclConfig_t* config) {
                    .max_ctas = or_zero(copy.maxCTAs),
                    .nvls_ctas = or_zero(copy.nvlsCTAs),
                    .policy = planner::policy_of(or_zero(copy.CTAPolicy), "config.CTAPolicy")};
+  bool network_reduces = copy.collnetEnable == 1;
+  if (const int64_t named = parameters::collnet_enable(); named != INT64_MIN) {
+    network_reduces = named == 1;
+    if (copy.collnetEnable != NCCL_CONFIG_UNDEF_INT)
+      LOG(Info, Env, "Comm config Collnet enable reset to NCCL_COLLNET_ENABLE={}", named);
+  }
+  if (network_reduces)
+    result.least_of_reducer =
+        static_cast<int>(std::max<int64_t>(2, parameters::collnet_node_threshold()));
   int64_t graph_mode = copy.graphUsageMode == NCCL_CONFIG_UNDEF_INT ? 2 : copy.graphUsageMode;
   if (const int64_t mixing = parameters::graph_mixing_support(); mixing != INT64_MIN) {
     graph_mode = mixing != 0 ? 2 : 0;

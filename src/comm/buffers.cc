@@ -7,6 +7,7 @@
 #include "registry/buffer_imports.h"
 #include "registry/device_comms.h"
 #include "registry/windows.h"
+#include "transport/net/reducer.h"
 
 namespace niccolite::comm {
 
@@ -15,8 +16,15 @@ Buffers::Buffers(gpu::Allocations& allocations, const Lifetime& lifetime)
 
 Buffers::~Buffers() = default;
 
+Result<void*> Buffers::register_range(void* pointer, size_t bytes) {
+  void* const handle = TRY(registrations_.add(pointer, bytes));
+  if (handle != nullptr && reducer_ != nullptr) reducer_->add_user_memory(pointer, bytes);
+  return handle;
+}
+
 Status Buffers::deregister_range(void* handle) {
   TRY(registrations_.remove(handle));
+  if (reducer_ != nullptr) reducer_->remove_user_memory();
   std::lock_guard lock(exports_mutex_);
   if (exports_ != nullptr) exports_->end_unregistered();
   return {};
@@ -27,6 +35,10 @@ void Buffers::share(std::shared_ptr<registry::BufferExports> exports,
   std::lock_guard lock(exports_mutex_);
   exports_ = std::move(exports);
   imports_ = std::move(imports);
+}
+
+void Buffers::share(std::shared_ptr<transport::net::Reducer> reducer) {
+  reducer_ = std::move(reducer);
 }
 
 void Buffers::open_windows(std::unique_ptr<registry::Windows> windows,

@@ -5,6 +5,7 @@
 // a call on the communicator.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <mutex>
 
@@ -19,6 +20,10 @@ class DeviceComms;
 class Window;
 class Windows;
 }  // namespace niccolite::registry
+
+namespace niccolite::transport::net {
+class Reducer;
+}
 
 namespace niccolite::comm {
 
@@ -39,15 +44,15 @@ class Buffers {
   ~Buffers();
 
   /// See Registrations; also while a stream is capturing. They end with the communicator.
-  Result<void*> register_range(const void* pointer, size_t bytes) {
-    return registrations_.add(pointer, bytes);
-  }
+  Result<void*> register_range(void* pointer, size_t bytes);
   Status deregister_range(void* handle) EXCLUDES(exports_mutex_);
   registry::Registrations& registrations() { return registrations_; }
 
   /// With ranks of other processes; before this rank answers them.
   void share(std::shared_ptr<registry::BufferExports> exports,
              std::shared_ptr<registry::BufferImports> imports) EXCLUDES(exports_mutex_);
+  /// With the network's reducer. Before the first registration.
+  void share(std::shared_ptr<transport::net::Reducer> reducer);
   /// Null if no rank can map another's memory.
   const std::shared_ptr<registry::BufferExports>& exports() const { return exports_; }
   const std::shared_ptr<registry::BufferImports>& imports() const { return imports_; }
@@ -81,6 +86,7 @@ class Buffers {
   std::mutex exports_mutex_;
   std::shared_ptr<registry::BufferExports> exports_;
   std::shared_ptr<registry::BufferImports> imports_;
+  std::shared_ptr<transport::net::Reducer> reducer_;  // null: there is none
   std::mutex windows_mutex_;
   std::unique_ptr<registry::Windows> windows_;
   std::unique_ptr<registry::DeviceComms> device_comms_;  // uses windows_

@@ -56,6 +56,9 @@ class ConnectionEvents;
 namespace niccolite::transport {
 class Team;
 }
+namespace niccolite::transport::net {
+class Network;
+}
 
 namespace niccolite::comm {
 
@@ -192,6 +195,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   /// none.
   Result<std::unique_ptr<transport::Team>> make_team(planner::Settings& settings,
                                                      const Deadline& deadline);
+  /// Lets the network reduce, where it can and the user wants it. Collective over all ranks.
+  Status connect_reducer(planner::Settings& settings, const Deadline& deadline);
   void share_buffers(bool of_captured);
   void make_operations(const planner::Settings& settings);
   /// Opens the tuner plug-in on rank 0, before a peer can ask about it. Once.
@@ -242,6 +247,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Control control_;
   std::unique_ptr<bootstrap::Member> member_;
   Ways ways_;
+  std::shared_ptr<transport::net::Network>
+      network_;  // to other machines, until it is ready; null: sockets
   std::unique_ptr<transport::Endpoint> endpoint_;
   std::shared_ptr<profiling::ConnectionEvents> connection_events_;  // the endpoint has it, too
   std::shared_ptr<profiling::Profiling> profiling_;       // the recorder of log_ has it, too

@@ -15,9 +15,10 @@ struct Configuration {
   bool orders_launches = false;  // see LaunchOrder
   bool one_sided = true;         // puts and signals; config.numRmaCtx 0: none
   planner::Limits limits;
-  std::string name;        // ncclConfig_t::commName: of logs and profiles; empty: none
-  std::string network;     // ncclConfig_t::netName, which NCCL_NET overrides; empty: any
-  int traffic_class = -1;  // ncclConfig_t::trafficClass, of network plug-ins; -1: none
+  int least_of_reducer = 0;  // planner::Settings
+  std::string name;          // ncclConfig_t::commName: of logs and profiles; empty: none
+  std::string network;       // ncclConfig_t::netName, which NCCL_NET overrides; empty: any
+  int traffic_class = -1;    // ncclConfig_t::trafficClass, of network plug-ins; -1: none
 };
 
 /// The arguments of one rank for a split.

@@ -286,6 +286,9 @@ Status Communicator::start_as_child(const Child& child, Communicator& parent,
   settings.nranks = nranks();
   membership_.derive(parent.membership_, child.ranks);
   settings.gpu = membership_.gpu();
+  // The parent may have a reducer; this communicator's ranks have no place in its collective.
+  settings.reducible = {};
+  settings.least_of_reducer = 0;
   planner::set_reach(settings, child.reaches_all);
   std::unique_ptr<transport::Team> team;
   if (member_ != nullptr) {

@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <atomic>
 #include <filesystem>
+#include <utility>
 
 #include "base/log.h"
 #include "base/parameters.h"
 #include "base/product_version.h"
 #include "comm/communicator.h"
 #include "comm/machine_graph.h"
+#include "comm/network_reduction.h"
 #include "comm/version.h"
 #include "diagnosis/stragglers.h"
 #include "diagnosis/watch.h"
@@ -167,6 +169,7 @@ Status Communicator::join_and_connect(const Meeting& meeting) {
       make_own_settings(machine_.kind(), nranks(), configuration_.limits);
   if (!made.is_ok()) return or_give_up(join, made.status().copy());
   planner::Settings settings = std::move(made).take();
+  settings.least_of_reducer = configuration_.least_of_reducer;
   // One rank joins too: the rendezvous point that its id opened ends when all ranks have come.
   member_ = TRY(bootstrap::Member::join(join));
   if (nranks() > 1) {
@@ -192,6 +195,7 @@ Status Communicator::join_and_connect(const Meeting& meeting) {
     planner::set_reach(settings, ways_.reach().is_whole);
     std::unique_ptr<transport::Team> team = TRY(make_team(settings, deadline));
     TRY(serve_peers(settings, std::move(team)));
+    TRY(connect_reducer(settings, deadline));
     // Nobody returns before everybody has checked: an error on one rank is an error on all.
     TRY(member_->barrier(deadline));
     member_->explain_waits({});
@@ -281,7 +285,7 @@ Status Communicator::serve_peers(const planner::Settings& settings,
   transport::Carrier carrier = membership_.place_on_network();
   std::shared_ptr<transport::net::Network> network =
       TRY(choose_network(ways_.needs_network(), configuration_, id_hash(), carrier.number));
-  if (ways_.needs_network()) carrier.network = std::move(network);
+  if (ways_.needs_network()) carrier.network = network_ = std::move(network);
   log_.open(nranks());
   connection_events_ = std::make_shared<profiling::ConnectionEvents>(log_->recorder());
   endpoint_ = std::make_unique<transport::Endpoint>(
@@ -303,6 +307,41 @@ Status Communicator::serve_peers(const planner::Settings& settings,
        .fail_all = [this](const Status& status, Printed printed) { fail_all(status, printed); }}));
   member_->serve(
       [this](int from, std::span<const std::byte> request) { return answer(from, request); });
+  return {};
+}
+
+Status Communicator::connect_reducer(planner::Settings& settings, const Deadline& deadline) {
+  const std::shared_ptr<transport::net::Network> network = std::exchange(network_, nullptr);
+  if (settings.least_of_reducer == 0 || !membership_.spans_machines() ||
+      planner::machines_in(settings) < settings.least_of_reducer)
+    return {};
+  const bool is_virtual = machine_.kind() == gpu::Kind::Virtual;
+  const auto is_registered = [this](const void* memory, size_t bytes) {
+    return buffers_.registrations().covers(memory, bytes);
+  };
+  FoundReducer found =
+      TRY(find_reducer({.member = *member_,
+                        .network = network,
+                        .machines = settings.machines,
+                        .communicator = id_hash(),
+                        .kernels_ring = is_virtual,
+                        .fail =
+                            [this](const Status& why) {
+                              Status status =
+                                  why.copy().with_context("rank {}: network reduction", rank());
+                              if (is_left_to_graphs_.load(std::memory_order_relaxed))
+                                network_failed(std::move(status));
+                              else
+                                fail_all(status);
+                            },
+                        .is_registered = is_virtual ? ReducerSearch::IsRegistered(is_registered)
+                                                    : ReducerSearch::IsRegistered(),
+                        .deadline = deadline}));
+  settings.reducible = found.reducible;
+  if (found.reducer != nullptr) {
+    buffers_.share(found.reducer);
+    endpoint_->set_reducer(std::move(found.reducer));
+  }
   return {};
 }
 

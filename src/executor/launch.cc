@@ -4,6 +4,8 @@
 #include <map>
 #include <utility>
 
+#include "executor/protocol/relay.h"
+
 namespace niccolite::executor {
 
 using lowering::Route;
@@ -70,12 +72,20 @@ Status check_teams(const Launch& launch) {
 
 }  // namespace
 
+uint64_t elements_of(const Launch& launch) {
+  // Operations that share a launch do not go through the network's reducer.
+  const uint32_t channels = launch.works.empty() ? 1 : launch.works.front().partition.channels;
+  return relay::elements_of(static_cast<uint8_t>(launch.type),
+                            static_cast<uint8_t>(launch.reduction.op), channels);
+}
+
 void set_ports(Launch& launch, std::vector<PortAddress> ports) {
   launch.ports = std::move(ports);
   for (size_t p = 0; p < launch.ports.size(); ++p) {
     const Port& port = launch.program->ports[p];
     launch.ports[p].way = way_over(port.route, link_of(launch, port, launch.ports[p]),
                                    launch.protocol == Protocol::Simple);
+    launch.ports[p].elements = elements_of(launch);
   }
 }
 

@@ -156,9 +156,12 @@ struct StartOrder {
   std::vector<std::weak_ptr<const void>> before;  // expired: it is not waited for
 };
 
+/// The part of notes about the launch's elements and channels (protocol/relay.h).
+uint64_t elements_of(const Launch& launch);
+
 /// The connections of the launch's program, by port; decides how bytes go over each
-/// (PortAddress::way), as both of its ends know. The launch has its program, protocol, shape and
-/// works; `ports` are as many as the program's.
+/// (PortAddress::way), as both of its ends know. The launch has its program, protocol, shape, type,
+/// reduction and works; `ports` are as many as the program's.
 void set_ports(Launch& launch, std::vector<PortAddress> ports);
 
 /// The shape of the connection of a port.

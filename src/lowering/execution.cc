@@ -58,6 +58,9 @@ Execution::Execution(const AccessPlan& plan, const std::vector<schedule::Ends>& 
           channel * workers + at(first_of_rank, c.receiver) + at(ends, i).receiving_worker;
     }
   }
+  groups_ = schedule::reducer_groups(schedule_);
+  group_of_ = schedule::groups_by_connection(groups_, schedule_.connections.size());
+  carried_.assign(groups_.size(), std::vector<int>(static_cast<size_t>(scenario.channels)));
   const auto tiles = static_cast<size_t>(scenario.channels);
   const auto blocks = [&](int count) {
     return std::vector<std::vector<Location>>(static_cast<size_t>(count),
@@ -204,6 +207,53 @@ Status Execution::run() {
   return are_done ? check_ends() : report_hang();
 }
 
+// ---- the network's reducer
+
+/// Does all that it can. An aborted rank hands nothing in any more, and the others' wait ends with
+/// their own aborts, as for any connection.
+Status Execution::carry(int number, int channel) {
+  const schedule::ReducerGroup& group = at(groups_, number);
+  using Member = schedule::ReducerGroup::Member;
+  if (group.channel != scenario_.channel) return {};
+  const auto carry_one = [&](int carried) -> Status {
+    std::vector<schedule::Operand> operands;
+    Clock clock(instances_.front().clock.size());
+    for (const Member& member : group.members) {
+      const Chunk& chunk = link(member.sends, channel).handed_in.front();
+      if (chunk.tile != link(group.members.front().sends, channel).handed_in.front().tile)
+        return Status::invalid_usage("has the network reduce different tiles");
+      operands.push_back({chunk.value, fmt::format("the chunk of rank {}", member.rank)});
+      for (size_t i = 0; i < clock.size(); ++i) clock[i] = std::max(clock[i], (*chunk.clock)[i]);
+    }
+    if (group.through() == schedule::Through::Gathering)
+      operands = {at(operands, group.source(carried))};
+    const int tile = link(group.members.front().sends, channel).handed_in.front().tile;
+    const schedule::SharedValue value = TRY(schedule::combine(
+        operands, std::nullopt, /*finish=*/false,
+        position(at(instances_, link(group.members.front().sends, channel).sender)),
+        {schedule_.nranks, schedule_.partial_sums}));
+    const auto shared = std::make_shared<const Clock>(std::move(clock));
+    for (int member = 0; member < group.count(); ++member) {
+      if (group.receives(carried, member)) {
+        Link& to = link(at(group.members, member).receives, channel);
+        to.slots.push_back({value, tile, shared});
+        ++to.held;
+      }
+      if (!group.uses_up(carried)) continue;
+      Link& from = link(at(group.members, member).sends, channel);
+      from.handed_in.erase(from.handed_in.begin());
+      --from.used;
+    }
+    for (const Member& member : group.members) wake_ends(link(member.sends, channel));
+    return {};
+  };
+  return schedule::carry_all(
+      group, at(at(carried_, number), channel),
+      [&](const Member& member) { return !link(member.sends, channel).handed_in.empty(); },
+      [&](const Member& member) { return link(member.receives, channel).held < scenario_.depth; },
+      carry_one);
+}
+
 // ---- steps
 
 bool Execution::can_do(Instance& instance, const Step& step) {
@@ -288,11 +338,18 @@ Status Execution::do_step(Instance& instance, int number, const Step& step) {
         if (--link.unused < 0)
           return Status::invalid_usage("stores to a slot whose credit it has not awaited");
         chunk.clock = share(instance);
-        link.slots.push_back(std::move(chunk));
+        const int group = at(group_of_, step.connection);
+        (group < 0 ? link.slots : link.handed_in).push_back(std::move(chunk));
+        if (group >= 0) TRY(carry(group, instance.tile));
       }
       break;
     case Event::GiveCredit:
-      --link.used;
+      if (const int group = at(group_of_, step.connection); group >= 0) {
+        --link.held;
+        TRY(carry(group, instance.tile));
+      } else {
+        --link.used;
+      }
       break;
     case Event::Withdraw:
       link.is_withdrawn = !link.is_taken;

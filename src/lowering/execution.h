@@ -15,6 +15,7 @@
 
 #include "lowering/plan.h"
 #include "schedule/check_form.h"
+#include "schedule/reducers.h"
 #include "schedule/results.h"
 #include "schedule/value.h"
 
@@ -88,9 +89,11 @@ class Execution {
   struct Link {
     int sender = -1;  // flat numbers of its workers on that channel
     int receiver = -1;
-    Chunks slots;    // announced, and not taken
-    int used = 0;    // slots without credit
-    int unused = 0;  // of them, whose credit was awaited, and to which nothing was announced yet
+    Chunks slots;      // announced, and not taken
+    int used = 0;      // slots without credit
+    int unused = 0;    // of them, whose credit was awaited, and to which nothing was announced yet
+    Chunks handed_in;  // to the network's reducer, in slots of the sender's
+    int held = 0;      // slots of the receiver's, with what came of the reducer
     bool is_advertised = false, is_taken = false, is_withdrawn = false;
     std::optional<Block> memory;
     SharedClock advertised;
@@ -169,6 +172,7 @@ class Execution {
                      const Accesses& accesses) const;
   Status access(Instance& instance, int number, int rank, const schedule::BlockReference& block,
                 int tile, bool is_write);
+  Status carry(int group, int channel);
   void wake(int instance);
   void wake_ends(const Link& link);
   Status run_instance(int number);
@@ -186,7 +190,10 @@ class Execution {
   const Scenario& scenario_;
   std::vector<Instance> instances_;       // [channel][worker]
   std::vector<std::vector<Link>> links_;  // [connection][channel]; of other pattern channels none
-  std::vector<Memory> memory_;            // by rank
+  std::vector<schedule::ReducerGroup> groups_;  // of the network's reducer
+  std::vector<int> group_of_;                   // by connection; -1: of none
+  std::vector<std::vector<int>> carried_;       // [group][channel]
+  std::vector<Memory> memory_;                  // by rank
   std::deque<int> runnable_, later_;
   std::vector<int> steps_of_;
   std::vector<char> is_aborted_;  // by rank

@@ -160,8 +160,10 @@ Routes routes_of(const Schedule& schedule, std::span<const int> machines, bool h
     return Routes(std::move(routes));
   }
   const std::vector<Allowed> allowed = look_at(schedule, machines, has_team);
+  // The network's reducer reads and writes slots, too.
   const auto leaves = [&](int connection) {
-    return leaves_machine(at(schedule.connections, connection), machines);
+    const Connection& c = at(schedule.connections, connection);
+    return leaves_machine(c, machines) || schedule::through_of(c.tag) != schedule::Through::Nothing;
   };
   const bool is_on_one =
       std::ranges::adjacent_find(machines, std::ranges::not_equal_to()) == machines.end();

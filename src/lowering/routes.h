@@ -73,7 +73,9 @@ inline constexpr int kFirstTeamTag = 16;
 inline constexpr int kMostTeamRanks = 16;
 /// Slots of a team that each of its ranks stores to all, or loads of all.
 inline constexpr int kTeamPlaces = 2 * kMostTeamTags;
-constexpr bool is_team_tag(int tag) { return tag >= kFirstTeamTag; }
+constexpr bool is_team_tag(int tag) {
+  return tag >= kFirstTeamTag && tag < kFirstTeamTag + 2 * kMostTeamTags;
+}
 
 /// The routes of `schedule`, whose form is right (schedule/check.h). `machines`: the machine of
 /// each rank; empty: all are on one. `has_team`: all ranks of each machine are in one. Of a part of

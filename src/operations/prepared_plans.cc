@@ -61,13 +61,13 @@ Result<std::shared_ptr<Launcher>> OperationQueue::bind(Plans& plans, Planned pla
   launch.shape = plan.shape;
   launch.team_shape = plan.team_shape;
   launch.team_ranks = plan.team_ranks;
+  launch.type = plan.type;
+  launch.reduction = plan.reduction;
   if (endpoint_ != nullptr) {
     const calls::CallLog::ConnectScope connecting(log_, function_of(planned.first));
     auto ports = TRY(endpoint_->connect(*plan.program, plan.protocol, deadline));
     set_ports(launch, std::move(ports));
   }
-  launch.type = plan.type;
-  launch.reduction = plan.reduction;
   launch.control = control_;
   launch.control_device = control_;
   if (log_ != nullptr) {

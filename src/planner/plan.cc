@@ -135,12 +135,14 @@ executor::Cut Planner::cut(Collective collective, const Variant& variant) const 
 }
 
 Result<Plan> Planner::collective(const Request& request, int most_channels) {
-  // Operations side by side have channels of their own, and teams have few.
-  const bool may_go_by_team =
-      settings_.team_ranks > 0 && most_channels == 0 && is_for_switch(request);
-  Choice choice = TRY(chosen(request.collective, request.bytes(), most_channels,
-                             /*goes_direct=*/false, request.settings, may_go_by_team,
-                             type_that_matters(request)));
+  // Operations side by side have channels of their own; teams have few, and the network's reducer
+  // serves one operation.
+  const Helpers helpers{
+      .team = settings_.team_ranks > 0 && most_channels == 0 && is_for_switch(request),
+      .network = settings_.reducible.bits != 0 && most_channels == 0 && can_reduce(request)};
+  Choice choice =
+      TRY(chosen(request.collective, request.bytes(), most_channels,
+                 /*goes_direct=*/false, request.settings, helpers, type_that_matters(request)));
   // Unless a call's own settings or a tuner plug-in decide.
   if (request.settings == nullptr && decide_ == nullptr && !choice.by_team)
     choice.channels = channels_for_arithmetic(settings_, request, choice);
@@ -191,6 +193,15 @@ Result<std::optional<Plan>> Planner::listed_directly(const Request& request) {
       executor::make_partition(count, static_cast<uint32_t>(executor::size_of(plan.type)),
                                /*nblocks=*/1, cut(Collective::AllReduce, variant)));
   return std::optional(std::move(plan));
+}
+
+/// Is the network's reducer able to carry it?
+bool Planner::can_reduce(const Request& request) const {
+  if (!schedule::reduces(request.collective)) return true;
+  return settings_.reducible.has(request.type,
+                                 make_reduction(request.op, request.type, settings_.nranks,
+                                                /*partial_sums=*/true)
+                                     .op);
 }
 
 Result<Plan> Planner::plan_of(const Request& request, const Choice& choice) {
@@ -244,15 +255,18 @@ Result<Protocol> Planner::protocol_of_copy(size_t bytes, bool goes_direct) {
 
 // A call's own configuration takes precedence over a tuner plug-in, which decides for all calls.
 Result<Choice> Planner::chosen(Collective collective, size_t bytes, int most_channels,
-                               bool goes_direct, const CallSettings* own, bool may_go_by_team,
+                               bool goes_direct, const CallSettings* own, Helpers helpers,
                                std::optional<DataType> type) {
-  const auto key = Chosen(collective, bytes, most_channels, goes_direct, own, may_go_by_team, type);
+  const auto key = Chosen(collective, bytes, most_channels, goes_direct, own, helpers.team,
+                          helpers.network, type);
   if (const auto found = choices_.find(key); found != choices_.end()) return found->second;
   const bool is_message = collective == Collective::PointToPoint;
   const bool is_tuned = decide_ != nullptr && Tuner::decides(collective);
   Settings settings = is_message ? settings_of_message(goes_direct) : settings_;
   // A plug-in's decision does not say it when it travels between ranks.
-  if (!may_go_by_team || is_tuned) settings.team_ranks = 0;
+  if (!helpers.team || is_tuned) settings.team_ranks = 0;
+  if (!helpers.network && settings_.reducible.bits != 0 && !is_message)
+    settings = without_reducer(settings);
   settings.type = type;
   const auto decide = [&] {
     if (own != nullptr) return choose_by(settings, *own, collective, bytes, most_channels);

@@ -39,6 +39,11 @@ struct Plan {
   double microseconds = 0;                          // predicted
 };
 
+/// The helpers of the ranks in an operation: a multicast team, the network's reducer.
+struct Helpers {
+  bool team = false, network = false;
+};
+
 class Planner {
  public:
   Planner(const Settings& settings, int rank)
@@ -109,7 +114,8 @@ class Planner {
   /// choose(), remembered: groups ask for the same again each time.
   Result<Choice> chosen(Collective collective, size_t bytes, int most_channels = 0,
                         bool goes_direct = false, const CallSettings* own = nullptr,
-                        bool may_go_by_team = false, std::optional<executor::DataType> type = {});
+                        Helpers helpers = {}, std::optional<executor::DataType> type = {});
+  bool can_reduce(const Request& request) const;
   /// The type of the request's elements; none if no algorithm is chosen by it.
   std::optional<executor::DataType> type_that_matters(const Request& request) const;
 
@@ -122,7 +128,7 @@ class Planner {
   const int rank_;
   Decide decide_;                                                    // null: the cost model
   std::map<std::tuple<const Form*, int, bool>, Compiled> programs_;  // as program() has it
-  using Chosen = std::tuple<Collective, size_t, int, bool, const CallSettings*, bool,
+  using Chosen = std::tuple<Collective, size_t, int, bool, const CallSettings*, bool, bool,
                             std::optional<executor::DataType>>;
   std::map<Chosen, Choice> choices_;  // as chosen() has it
 };

@@ -70,8 +70,9 @@ Result<Routes> find_routes(const Form& form, int nranks, Options options,
 }
 
 bool goes_by_team(const Settings& settings, const Form& form) {
-  // Chains go from rank to rank; and larger schedules are not looked at.
-  if (form.is_of_messages() || settings.nranks < 2 ||
+  // Chains go from rank to rank, networks that reduce do without; and larger schedules are not
+  // looked at.
+  if (form.is_of_messages() || form.traits().through_network || settings.nranks < 2 ||
       settings.nranks > algorithms::kMaxDirectRanks ||
       form.traits().pattern == algorithms::Pattern::Ring) {
     return false;

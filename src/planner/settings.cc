@@ -34,8 +34,6 @@ constexpr size_t kLeastMessageSlot = 128;
 // many each way as a CTA has room for.
 constexpr uint32_t kSmallMessagesOfALaunch = 8;
 
-constexpr std::array<std::string_view, 2> kForeignAlgorithms{"collnetdirect", "collnetchain"};
-
 int larger(int64_t a, int64_t b, int none) {
   const int64_t most = std::max(a, b);
   return most == INT64_MIN ? none : static_cast<int>(most);
@@ -128,8 +126,8 @@ Status select(Settings& settings) {
   for (size_t c = 0; c < schedule::kCollectives; ++c) {
     const auto collective = static_cast<Collective>(c);
     const std::string function = lower(function_name(collective));
-    const Result<uint32_t> selected = parse_selection(
-        "NCCL_ALGO", algorithm_text, function, algorithm_tokens(collective), kForeignAlgorithms);
+    const Result<uint32_t> selected = parse_selection("NCCL_ALGO", algorithm_text, function,
+                                                      algorithm_tokens(collective), /*foreign=*/{});
     if (!selected.is_ok()) return with_refused_files(selected.status());
     uint32_t allowed = selected.value();
     if (is_meant_for_others(allowed, algorithm_text, collective)) allowed = all_forms(collective);
@@ -214,6 +212,21 @@ void set_reach(Settings& settings, bool reaches_users) {
 void set_shares_host(Settings& settings, bool shares_host) {
   settings.shares_host = shares_host;
   set_shapes(settings);
+}
+
+Settings without_reducer(const Settings& settings) {
+  Settings others = settings;
+  others.reducible = {};
+  for (int c = 0; c < schedule::kCollectives; ++c) {
+    const auto collective = static_cast<Collective>(c);
+    FormSet reducing;
+    for (const Form& form : forms_of(collective))
+      if (form.traits().through_network) reducing.set(index_of(form));
+    FormSet& allowed = others.forms[static_cast<size_t>(c)];
+    allowed &= ~reducing;
+    if (allowed.none()) allowed = FormSet(all_forms(collective)) & ~reducing;
+  }
+  return others;
 }
 
 Status forbid_ll128(Settings& settings) {

@@ -27,6 +27,24 @@ enum class CtaPolicy : uint8_t {
   Zero         // none where copies need none; plain buffers always do, and then as Efficiency
 };
 
+/// The abilities of a network's reducer.
+struct Reductions {
+  /// By type and operation: bit kOperations * DataType + ReduceOp.
+  static constexpr int kOperations = 4;
+  uint64_t bits = 0;
+  bool gathers = false;  // it gathers and scatters, too
+
+  static constexpr uint64_t bit(executor::DataType type, executor::ReduceOp operation) {
+    return uint64_t{1} << (kOperations * static_cast<int>(type) + static_cast<int>(operation));
+  }
+  /// The abilities of a network that can do all.
+  static constexpr Reductions all() { return {.bits = UINT64_MAX, .gathers = true}; }
+  bool has(executor::DataType type, executor::ReduceOp operation) const {
+    return (bits & bit(type, operation)) != 0;
+  }
+  friend bool operator==(const Reductions&, const Reductions&) = default;
+};
+
 /// Some forms of a collective's algorithms, by index_of(); and behind these whether any may go by a
 /// team: NCCL's `nvls`, and `nvlstree` of algorithms that follow machines.
 using FormSet = std::bitset<32>;
@@ -54,6 +72,8 @@ struct Settings {
   bool shares_host = false;     // some ranks are connected by host memory: set_shares_host()
   bool tears_lines = false;     // some link does: forbid_ll128()
   std::vector<int> machines{};  // that each rank is on, where the network connects some
+  int least_of_reducer = 0;  // machines among which the network reduces, if it can; 0: it does not
+  Reductions reducible{};    // by the network; empty: there is no reducer
   /// Orders for ring algorithms, a pattern channel each; empty: one ring, in rank order.
   std::vector<std::vector<int>> rings{};
   bool is_invariant = false;  // only variants that reduce in one order (schedule/order.h)
@@ -111,6 +131,11 @@ inline bool allows_team(const Settings& settings, const Form& form) {
 inline bool allows(const Settings& settings, const Form& form) {
   return settings.forms[static_cast<size_t>(form.collective)].test(index_of(form));
 }
+
+/// The settings of an operation that the network's reducer does not carry: of a type that it does
+/// not know, or beside others in a launch. If NCCL_ALGO leaves nothing else, all others may carry
+/// it.
+Settings without_reducer(const Settings& settings);
 
 /// Forbids LL128 to all variants, because some link tears lines of 128 bytes. Errors: InvalidUsage
 /// when NCCL_PROTO leaves a function no other protocol.

@@ -47,6 +47,7 @@ void write(Writer& writer, const Settings& settings) {
   writer.u8(settings.is_tuned ? 1 : 0);
   writer.u8(settings.asks_for_team ? 1 : 0);
   writer.i32(settings.team_channels);
+  writer.i32(settings.least_of_reducer);
   for (const FormSet& allowed : settings.forms)
     writer.u32(static_cast<uint32_t>(allowed.to_ulong()));
   for (const auto& allowed : settings.protocols) writer.u32(bits_of(allowed));
@@ -75,6 +76,7 @@ Settings read_settings(Reader& reader, gpu::Kind machine, int nranks) {
   settings.is_tuned = reader.u8() != 0;
   settings.asks_for_team = reader.u8() != 0;
   settings.team_channels = read_int(reader, 0, INT32_MAX, "a number of channels of teams");
+  settings.least_of_reducer = read_int(reader, 0, INT32_MAX, "a number of machines");
   for (size_t c = 0; c < schedule::kCollectives; ++c) {
     const uint32_t bits = reader.u32();
     settings.forms[c] = bits;

@@ -6,6 +6,7 @@
 
 #include "schedule/check_messages.h"
 #include "schedule/index.h"
+#include "schedule/reducers.h"
 
 namespace niccolite::schedule {
 namespace {
@@ -138,7 +139,9 @@ class EndFinder {
       : schedule_(schedule),
         ends_(schedule.connections.size()),
         sends_(schedule.connections.size()),
-        receives_(schedule.connections.size()) {}
+        receives_(schedule.connections.size()),
+        groups_(reducer_groups(schedule)),
+        group_of_(groups_by_connection(groups_, schedule.connections.size())) {}
 
   Status visit(const Position& position, const Instruction& instruction) {
     for (int i = 0; i < length(instruction.receive_from); ++i)
@@ -152,7 +155,16 @@ class EndFinder {
   Status check_balance() const {
     for (int i = 0; i < length(ends_); ++i) {
       const Connection& c = at(schedule_.connections, i);
-      const int sent = at(sends_, i), received = at(receives_, i);
+      // The reducer takes a chunk for several, or gives several for one.
+      int chunks_of_send = 1, chunks_of_receive = 1;
+      if (const int group = at(group_of_, i); group >= 0) {
+        TRY(check_handed_in(at(groups_, group)));
+        const int members = at(groups_, group).count();
+        if (at(groups_, group).through() == Through::Gathering) chunks_of_send = members;
+        if (at(groups_, group).through() == Through::Scattering) chunks_of_receive = members;
+      }
+      const int sent = at(sends_, i) * chunks_of_send;
+      const int received = at(receives_, i) * chunks_of_receive;
       if (sent == 0 && received == 0)
         return Status::invalid_usage(
             "connection {} from rank {} to rank {} on channel {} is used by no instruction", i,
@@ -161,14 +173,14 @@ class EndFinder {
         return Status::invalid_usage(
             "{} waits for a chunk from rank {} that is never sent (rank {} sends {} in a round, "
             "rank {} takes {})",
-            describe(nth_use(i, sent, /*is_send=*/false)), c.sender, c.sender, sent, c.receiver,
-            received);
+            describe(nth_use(i, sent / chunks_of_receive, /*is_send=*/false)), c.sender, c.sender,
+            at(sends_, i), c.receiver, at(receives_, i));
       if (sent > received)
         return Status::invalid_usage(
             "{} sends a chunk to rank {} that is never taken (rank {} sends {} in a round, rank {} "
             "takes {})",
-            describe(nth_use(i, received, /*is_send=*/true)), c.receiver, c.sender, sent,
-            c.receiver, received);
+            describe(nth_use(i, received / chunks_of_send, /*is_send=*/true)), c.receiver, c.sender,
+            at(sends_, i), c.receiver, at(receives_, i));
     }
     return Status::ok();
   }
@@ -176,6 +188,21 @@ class EndFinder {
   std::vector<Ends> take() && { return std::move(ends_); }
 
  private:
+  /// The network's reducer takes equally many chunks of each member.
+  Status check_handed_in(const ReducerGroup& group) const {
+    const auto sends = [&](const ReducerGroup::Member& member) { return at(sends_, member.sends); };
+    const auto [fewest, most] = std::ranges::minmax_element(group.members, {}, sends);
+    if (sends(*fewest) == sends(*most)) return {};
+    const int receiver = at(schedule_.connections, fewest->sends).receiver;
+    const std::string who = at(receives_, fewest->sends) == 0
+                                ? fmt::format("rank {}", receiver)
+                                : describe(nth_use(fewest->sends, 0, /*is_send=*/false));
+    return Status::invalid_usage(
+        "{} waits for a chunk from rank {} that is never sent (rank {} hands {} to the network's "
+        "reducer in a round, rank {} {})",
+        who, fewest->rank, fewest->rank, sends(*fewest), most->rank, sends(*most));
+  }
+
   Status visit_end(const Position& position, const std::vector<int>& list, int i, bool is_send) {
     const char* verb = is_send ? "sends to" : "receives from";
     const int index = at(list, i);
@@ -220,6 +247,8 @@ class EndFinder {
   std::vector<Ends> ends_;
   std::vector<int> sends_;  // chunks per round, by connection
   std::vector<int> receives_;
+  const std::vector<ReducerGroup> groups_;
+  const std::vector<int> group_of_;  // by connection; -1: of none
 };
 
 Status check_worker(const Schedule& schedule, const Extent& extent, Position position,
@@ -245,6 +274,7 @@ Status check_worker(const Schedule& schedule, const Extent& extent, Position pos
 Result<std::vector<Ends>> check_form(const Schedule& schedule) {
   TRY(check_head(schedule));
   TRY(check_connections(schedule));
+  TRY(check_reducers(schedule));
   MessageCheck messages(schedule);
   TRY(messages.check_table());
   EndFinder ends(schedule);

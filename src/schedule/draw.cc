@@ -59,7 +59,11 @@ void append_peers(std::vector<std::string>& parts, const Schedule& schedule,
            peer_at(i + run).tag == peer.tag)
       ++run;
     const std::string tag = peer.tag == 0 ? "" : fmt::format("/{}", peer.tag);
-    if (peer.rank < 0) {
+    if (peer.rank >= 0 && through_of(peer.tag) != Through::Nothing) {
+      parts.push_back(fmt::format("the network's {} {}", name_of(through_of(peer.tag)),
+                                  (peer.tag - kReducerTag) / 4));
+      run = 1;
+    } else if (peer.rank < 0) {
       parts.push_back(fmt::format("no connection {}", at(connections, i)));
       run = 1;
     } else if (run < 3) {

@@ -47,6 +47,12 @@ Execution::Execution(const Schedule& schedule, const std::vector<Ends>& ends, in
     at(fifos_, i).sender = flat_worker(c.sender, at(ends, i).sending_worker);
     at(fifos_, i).receiver = flat_worker(c.receiver, at(ends, i).receiving_worker);
   }
+  for (ReducerGroup& group : reducer_groups(schedule)) {
+    if (group.channel != channel) continue;
+    for (const ReducerGroup::Member& member : group.members)
+      at(fifos_, member.sends).group = length(groups_);
+    groups_.push_back({.of = std::move(group)});
+  }
 }
 
 int Execution::flat_worker(int rank, int worker) const { return at(first_worker_, rank) + worker; }
@@ -65,7 +71,8 @@ bool Execution::can_run(WorkerState& state) const {
     return false;
   }
   for (const int connection : instruction.send_to) {
-    if (length(at(fifos_, connection).slots) < depth_) continue;
+    const Fifo& fifo = at(fifos_, connection);
+    if (length(fifo.group < 0 ? fifo.slots : fifo.handed_in) < depth_) continue;
     state.waits_for = connection;
     state.waits_for_credit = true;
     return false;
@@ -108,6 +115,10 @@ void Execution::run_worker(int flat, Status& status) {
       if (const int sender = at(fifos_, connection).sender;
           at(workers_, sender).waits_for == connection)
         runnable_.push_back(sender);
+    for (const std::vector<int>* used : {&instruction.send_to, &instruction.receive_from})
+      for (const int connection : *used)
+        if (const int group = at(fifos_, connection).group; group >= 0)
+          wake_members(at(groups_, group));
     ++state.next.instruction;
   }
 }
@@ -159,10 +170,60 @@ Status Execution::step(WorkerState& state, int flat) {
   }
   if (!instruction.send_to.empty()) {
     const auto clock = may_race_ ? std::make_shared<const Clock>(state.clock) : nullptr;
-    for (const int connection : instruction.send_to)
-      at(fifos_, connection).slots.push_back({value, clock});
+    for (const int connection : instruction.send_to) {
+      Fifo& fifo = at(fifos_, connection);
+      (fifo.group < 0 ? fifo.slots : fifo.handed_in).push_back({value, clock});
+    }
   }
+  for (const std::vector<int>* used : {&instruction.send_to, &instruction.receive_from})
+    for (const int connection : *used)
+      if (const int group = at(fifos_, connection).group; group >= 0)
+        TRY(carry(at(groups_, group), state.next));
   return Status::ok();
+}
+
+/// The network's reducer does all that it can. Whoever receives a result comes after all that
+/// handed in a chunk for it.
+Status Execution::carry(Group& group, const Position& position) {
+  const ReducerGroup& of = group.of;
+  using Member = ReducerGroup::Member;
+  if (!schedule_.partial_sums && of.through() != Through::Gathering)
+    return Status::invalid_usage(
+        "has the network reduce, in an order of its own, though the schedule claims ascending rank "
+        "order and that no partial sums exist");
+  const auto carry_one = [&](int number) -> Status {
+    std::vector<Operand> operands;
+    Clock clock(may_race_ ? workers_.size() : 0);
+    for (const Member& member : of.members) {
+      const Chunk& chunk = at(fifos_, member.sends).handed_in.front();
+      operands.push_back({chunk.value, fmt::format("the chunk of rank {}", member.rank)});
+      if (may_race_) merge(clock, *chunk.clock);
+    }
+    if (of.through() == Through::Gathering) operands = {at(operands, of.source(number))};
+    Result<SharedValue> value = combine(operands, std::nullopt, /*finish=*/false, position,
+                                        {schedule_.nranks, schedule_.partial_sums});
+    if (!value.is_ok())
+      return Status::invalid_usage("completes a reduction of the network that {}",
+                                   value.status().message());
+    const auto shared = may_race_ ? std::make_shared<const Clock>(std::move(clock)) : nullptr;
+    for (int member = 0; member < of.count(); ++member) {
+      if (of.receives(number, member))
+        at(fifos_, at(of.members, member).receives).slots.push_back({*value, shared});
+      if (of.uses_up(number)) at(fifos_, at(of.members, member).sends).handed_in.pop_front();
+    }
+    return {};
+  };
+  return carry_all(
+      of, group.carried,
+      [&](const Member& member) { return !at(fifos_, member.sends).handed_in.empty(); },
+      [&](const Member& member) { return length(at(fifos_, member.receives).slots) < depth_; },
+      carry_one);
+}
+
+void Execution::wake_members(const Group& group) {
+  for (const ReducerGroup::Member& member : group.of.members)
+    for (const int flat : {at(fifos_, member.sends).sender, at(fifos_, member.receives).receiver})
+      if (at(workers_, flat).waits_for >= 0) runnable_.push_back(flat);
 }
 
 Execution::Location& Execution::location(int rank, const BlockReference& reference) {
@@ -208,6 +269,16 @@ Status Execution::access(const WorkerState& state, int flat, const BlockReferenc
   return Status::ok();
 }
 
+/// The worker that keeps the network's reducer from its next carry.
+int Execution::obstacle_to(const Group& group) const {
+  for (const ReducerGroup::Member& member : group.of.members)
+    if (const Fifo& fifo = at(fifos_, member.sends); fifo.handed_in.empty()) return fifo.sender;
+  const auto is_full = [&](const ReducerGroup::Member& member) {
+    return length(at(fifos_, member.receives).slots) == depth_;
+  };
+  return at(fifos_, std::ranges::find_if(group.of.members, is_full)->receives).receiver;
+}
+
 /// Follows the waits from a blocked worker until they close. Each leads to a worker that is blocked
 /// too: counts are balanced, so a worker that is done has sent all its chunks and freed all its
 /// slots.
@@ -219,7 +290,9 @@ Status Execution::report_deadlock() const {
     path.push_back(flat);
     const WorkerState& state = at(workers_, flat);
     const Fifo& fifo = at(fifos_, state.waits_for);
-    flat = state.waits_for_credit ? fifo.receiver : fifo.sender;
+    flat = fifo.group >= 0          ? obstacle_to(at(groups_, fifo.group))
+           : state.waits_for_credit ? fifo.receiver
+                                    : fifo.sender;
   }
   path.erase(path.begin(), std::find(path.begin(), path.end(), flat));
   std::string waits;

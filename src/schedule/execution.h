@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "schedule/check_form.h"
+#include "schedule/reducers.h"
 #include "schedule/results.h"
 #include "schedule/schedule.h"
 #include "schedule/value.h"
@@ -47,8 +48,15 @@ class Execution {
 
   struct Fifo {
     std::deque<Chunk> slots;
-    int sender;  // flat worker numbers
+    std::deque<Chunk> handed_in;  // to the network's reducer, and not carried yet
+    int group = -1;               // of the reducer; -1: none
+    int sender;                   // flat worker numbers
     int receiver;
+  };
+
+  struct Group {
+    ReducerGroup of;
+    int carried = 0;
   };
 
   struct Access {
@@ -77,6 +85,9 @@ class Execution {
   bool can_run(WorkerState& state) const;
   void run_worker(int flat, Status& status);
   Status step(WorkerState& state, int flat);
+  Status carry(Group& group, const Position& position);
+  void wake_members(const Group& group);
+  int obstacle_to(const Group& group) const;
   Location& location(int rank, const BlockReference& reference);
   bool is_copy_onto_itself(int rank, const Instruction& instruction);
   Status check_block(int rank, int block);
@@ -91,6 +102,7 @@ class Execution {
   std::vector<int> first_worker_;     // by rank: flat number of its worker 0
   std::vector<WorkerState> workers_;  // by flat number
   std::vector<Fifo> fifos_;           // by connection; other channels' connections are unused
+  std::vector<Group> groups_;         // of the network's reducer
   std::vector<Memory> memory_;        // by rank
   std::vector<int> runnable_;         // flat workers that may have become able to run
 };

@@ -33,6 +33,9 @@ bool has_all_in_order(const Schedule& schedule, int rank, const Instruction& ins
 
 bool reduces_in_one_order(const Schedule& schedule) {
   if (!reduces(schedule.collective)) return true;
+  // The network's reducer has an order of its own.
+  for (const Connection& c : schedule.connections)
+    if (through_of(c.tag) != Through::Nothing) return false;
   bool is_in_order = true;
   std::vector<bool> is_operand(schedule.connections.size());  // by connection
   for_each_instruction(schedule, [&](int rank, const Instruction& instruction) {

@@ -16,6 +16,20 @@ const char* name_of(Buffer buffer) {
   return "unknown buffer";
 }
 
+const char* name_of(Through through) {
+  switch (through) {
+    case Through::Nothing:
+      return "nothing";
+    case Through::Reduction:
+      return "reduction";
+    case Through::Gathering:
+      return "gathering";
+    case Through::Scattering:
+      return "scattering";
+  }
+  return "?";
+}
+
 const char* name_of(Collective collective) {
   switch (collective) {
     case Collective::AllReduce:

@@ -131,6 +131,29 @@ std::string describe(const Position& position);
 /// have one.
 inline constexpr int kMessageTag = 2;
 
+/// The network's part in a connection.
+enum class Through : unsigned char {
+  Nothing,     // a chunk is received as it was sent
+  Reduction,   // the network's reducer: every member receives the sum of what all members send
+  Gathering,   // for each chunk that it sends a member receives one of every member, in their order
+  Scattering,  // the j-th of as many chunks as there are members is reduced for the j-th member
+};
+
+/// The connections through the network's reducer with one tag, in one channel, are one *group*:
+/// they go round its members, from each to the next, so that every member has one end for sending
+/// and one for receiving. What a member receives is what the reducer makes of the chunks of all
+/// members (Through), each member's first ones, then the second ones, and so on. Members are in
+/// ascending order of ranks. `rail` tells the groups of a schedule apart.
+inline constexpr int kReducerTag = 1 << 14;
+constexpr int reducer_tag(Through through, int rail) {
+  return kReducerTag + 4 * rail + static_cast<int>(through);
+}
+constexpr Through through_of(int tag) {
+  return tag < kReducerTag ? Through::Nothing : static_cast<Through>(tag % 4);
+}
+
+const char* name_of(Through through);
+
 /// A one-way FIFO. All of it is used by one worker of `sender` and one worker of `receiver`, in
 /// channel `channel` of both.
 struct Connection {

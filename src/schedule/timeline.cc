@@ -7,6 +7,7 @@
 
 #include "schedule/check_form.h"
 #include "schedule/index.h"
+#include "schedule/reducers.h"
 
 namespace niccolite::schedule {
 namespace {
@@ -14,7 +15,12 @@ namespace {
 class Run {
  public:
   explicit Run(const Schedule& schedule)
-      : schedule_(schedule), in_flight_(schedule.connections.size()) {
+      : schedule_(schedule),
+        in_flight_(schedule.connections.size()),
+        groups_(reducer_groups(schedule)),
+        carried_(groups_.size()),
+        group_of_(groups_by_connection(groups_, schedule.connections.size())),
+        handed_in_(schedule.connections.size()) {
     for (int rank = 0; rank < schedule.nranks; ++rank) {
       const std::vector<Channel>& channels = at(schedule.ranks, rank);
       for (int channel = 0; channel < length(channels); ++channel)
@@ -76,7 +82,8 @@ class Run {
     if (instruction.source) event.data = data_in(worker.next, *instruction.source);
     if (instruction.target) memory_[key(worker.next, *instruction.target)] = event.data;
     for (const int connection : instruction.send_to)
-      at(in_flight_, connection).push_back(length(timeline_.events));
+      (at(group_of_, connection) < 0 ? at(in_flight_, connection) : at(handed_in_, connection))
+          .push_back(length(timeline_.events));
 
     timeline_.steps = std::max(timeline_.steps, event.step + 1);
     timeline_.latencies = std::max(timeline_.latencies, event.latency);
@@ -84,6 +91,37 @@ class Run {
     worker.latency = event.latency;
     ++worker.next.instruction;
     timeline_.events.push_back(std::move(event));
+    for (const int connection : instruction.send_to)
+      if (const int group = at(group_of_, connection); group >= 0)
+        carry(at(groups_, group), at(carried_, group));
+  }
+
+  /// The cause of a reducer's result is the last of the other members' chunks.
+  void carry(const ReducerGroup& group, int& carried) {
+    const auto step_of = [&](int connection) {
+      return at(timeline_.events, at(handed_in_, connection).front()).step;
+    };
+    const auto has_chunk = [&](const ReducerGroup::Member& member) {
+      return !at(handed_in_, member.sends).empty();
+    };
+    for (; std::ranges::all_of(group.members, has_chunk); ++carried) {
+      for (int member = 0; member < group.count(); ++member) {
+        if (!group.receives(carried, member)) continue;
+        int last = group.through() == Through::Gathering
+                       ? at(group.members, group.source(carried)).sends
+                       : -1;
+        for (int other = 0; other < group.count(); ++other) {
+          const int sends = at(group.members, other).sends;
+          if (group.through() != Through::Gathering && other != member &&
+              (last < 0 || step_of(sends) > step_of(last)))
+            last = sends;
+        }
+        at(in_flight_, at(group.members, member).receives).push_back(at(handed_in_, last).front());
+      }
+      if (!group.uses_up(carried)) continue;
+      for (const ReducerGroup::Member& member : group.members)
+        at(handed_in_, member.sends).pop_front();
+    }
   }
 
   using Key = std::tuple<int, int, Buffer, int>;  // rank, channel, buffer, block
@@ -100,6 +138,10 @@ class Run {
 
   const Schedule& schedule_;
   std::vector<std::deque<int>> in_flight_;  // by connection: the events that sent
+  const std::vector<ReducerGroup> groups_;
+  std::vector<int> carried_;                // by group
+  const std::vector<int> group_of_;         // by connection; -1: none
+  std::vector<std::deque<int>> handed_in_;  // as in_flight_, to the network's reducer
   std::vector<WorkerState> workers_;
   std::map<Key, Data> memory_;
   Timeline timeline_;

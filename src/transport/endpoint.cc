@@ -9,6 +9,7 @@
 #include "transport/gpu_memory.h"
 #include "transport/host_memory.h"
 #include "transport/messages.h"
+#include "transport/net/reducer.h"
 #include "transport/network_connector.h"
 #include "transport/same_process.h"
 
@@ -19,6 +20,10 @@ using executor::Protocol;
 
 // Peers asked at once: each may cost a link to another process.
 constexpr size_t kMostAsked = 64;
+
+bool is_reduced(const End& end) {
+  return schedule::through_of(end.tag) != schedule::Through::Nothing;
+}
 
 std::vector<Pair> pairs_of(const bootstrap::Member& member, const std::vector<Pair>& given) {
   std::vector<Pair> pairs = given;
@@ -33,7 +38,8 @@ std::vector<Pair> pairs_of(const bootstrap::Member& member, const std::vector<Pa
 Endpoint::Endpoint(gpu::Machine& machine, int device, const bootstrap::Member& member,
                    const Shapes& shapes, Reach reach, Ask ask, std::function<void(Status)> fail,
                    Carrier carrier, std::shared_ptr<Observer> observer, std::unique_ptr<Team> team)
-    : device_(device),
+    : machine_(machine),
+      device_(device),
       member_(member),
       observer_(std::move(observer)),
       shapes_(shapes),
@@ -112,7 +118,19 @@ void Endpoint::set_farewell(Farewell farewell) {
 }
 
 void Endpoint::close() {
+  if (reducer_ != nullptr) reducer_->close();
   for (const auto& connector : connectors_) connector->close();
+}
+
+void Endpoint::set_reducer(std::shared_ptr<net::Reducer> reducer) { reducer_ = std::move(reducer); }
+
+// No peer has to make an end: all members made theirs when they connected to the network.
+Result<executor::PortAddress> Endpoint::reducer_port(const ShapedEnd& shaped) const {
+  if (reducer_ == nullptr)
+    return Status::internal("a connection through the network's reducer, which rank {} has not",
+                            member_.rank());
+  return reducer_->port(machine_, schedule::through_of(shaped.end.tag), shaped.end.is_send,
+                        shaped.shape);
 }
 
 std::vector<ShapedEnd> Endpoint::ends_of(const executor::Program& program,
@@ -129,7 +147,7 @@ std::vector<ShapedEnd> Endpoint::ends_of(const executor::Program& program,
 Status Endpoint::reserve(std::span<const ShapedEnd> ends) {
   std::map<Connector*, std::vector<ShapedEnd>> by_connector;
   for (const ShapedEnd& shaped : ends)
-    by_connector[&connector_to(shaped.end.peer)].push_back(shaped);
+    if (!is_reduced(shaped.end)) by_connector[&connector_to(shaped.end.peer)].push_back(shaped);
   for (const auto& [connector, of_it] : by_connector) TRY(connector->reserve(of_it));
   return {};
 }
@@ -145,7 +163,8 @@ Result<std::vector<executor::PortAddress>> Endpoint::connect(const executor::Pro
   TRY(reserve(ends));
   std::map<int, std::map<End, executor::FifoShape>> missing;
   for (const auto& [end, shape] : ends)
-    if (!connector_to(end.peer).port(end)) missing[end.peer].emplace(end, shape);
+    if (!is_reduced(end) && !connector_to(end.peer).port(end))
+      missing[end.peer].emplace(end, shape);
   std::vector<Unconnected> peers;
   for (const auto& [peer, of_peer] : missing) {
     Unconnected& of = peers.emplace_back(Unconnected{peer, {}});
@@ -158,6 +177,10 @@ Result<std::vector<executor::PortAddress>> Endpoint::connect(const executor::Pro
   std::vector<executor::PortAddress> addresses;
   for (size_t port = 0; port < ends.size(); ++port) {
     const End& end = ends[port].end;
+    if (is_reduced(end)) {
+      addresses.push_back(TRY(reducer_port(ends[port])));
+      continue;
+    }
     executor::PortAddress address = connector_to(end.peer).port(end).value();
     if (lowering::is_team_tag(end.tag)) {
       if (team_ == nullptr) return Status::internal("a program goes by a team that there is not");

@@ -33,6 +33,10 @@ class Machine;
 
 namespace niccolite::transport {
 
+namespace net {
+class Reducer;
+}
+
 /// Shapes of FIFOs by protocol; equal on all ranks.
 struct Shapes {
   std::array<executor::FifoShape, executor::kProtocols> shared{};
@@ -53,6 +57,10 @@ class Endpoint {
            Reach reach, Ask ask, std::function<void(Status)> fail = {}, Carrier carrier = {},
            std::shared_ptr<Observer> observer = {}, std::unique_ptr<Team> team = {});
   ~Endpoint();
+
+  /// Sets this rank's place in the network's reductions (schedule::Through), before the first
+  /// program that needs it.
+  void set_reducer(std::shared_ptr<net::Reducer> reducer);
 
   /// Makes this rank's ends for `program`, all at once. connect() does so, too. But a process that
   /// connects several ranks one after the other must reserve for all ranks first. Otherwise peers'
@@ -119,6 +127,7 @@ class Endpoint {
   executor::FifoShape shape_of(const End& end) const;
   std::vector<ShapedEnd> ends_of(const executor::Program& program,
                                  executor::Protocol protocol) const;  // by port
+  Result<executor::PortAddress> reducer_port(const ShapedEnd& shaped) const;
   Connector& connector_to(int peer) const { return *by_peer_[static_cast<size_t>(peer)]; }
   /// Makes the missing ones of these ends of this rank.
   Status reserve(std::span<const ShapedEnd> ends);
@@ -135,6 +144,7 @@ class Endpoint {
   /// other's user? See PortAddress.
   bool reaches_user(const End& end, bool at_sender) const;
 
+  gpu::Machine& machine_;
   const int device_;
   const bootstrap::Member& member_;
   const std::shared_ptr<Observer> observer_;
@@ -146,7 +156,8 @@ class Endpoint {
   std::vector<Pair> pairs_;                             // by peer
   std::vector<std::unique_ptr<Connector>> connectors_;  // in the order in which they are asked
   std::vector<Connector*> by_peer_;
-  bool are_windows_open_ = false;  // connect() only
+  std::shared_ptr<net::Reducer> reducer_;  // null: there is none
+  bool are_windows_open_ = false;          // connect() only
   std::mutex ends_mutex_;
   std::set<End> adopted_ GUARDED_BY(ends_mutex_);
   // Made here, and their peers may not have adopted theirs.

@@ -66,6 +66,7 @@ class PortState {
     team_ = nullptr;
     deliveries_ = 0;
     bell_ = address.bells[channel % kMostProxies];
+    elements_ = address.elements;
     notes_ = address.notes == nullptr ? nullptr : address.notes + size_t{channel} * depth_;
     channels_ = shape.channels;
     user_memory_ = address.user_memory;
@@ -212,7 +213,7 @@ class PortState {
   void sent(Protocol protocol, uint64_t bytes, const std::byte* memory = nullptr) {
     if (bell_ != nullptr && protocol == Protocol::LL) return sent_words(bytes);
     if (notes_ != nullptr) {
-      uint64_t note = relay::note_of(static_cast<uint32_t>(bytes), tag_);
+      uint64_t note = relay::note_of(static_cast<uint32_t>(bytes), tag_) | elements_;
       // relaxed, both: [publish] releases them.
       if (memory != nullptr) {
         note |= relay::kInUserMemory;
@@ -258,6 +259,9 @@ class PortState {
   /// May a chunk of so many bytes come there?
   bool may_place(uint64_t bytes) const {
     return places_ != nullptr && bytes >= user_memory_->least_bytes();
+  }
+  bool reaches(const std::byte* memory, uint64_t bytes) const {
+    return user_memory_->reaches(memory, bytes);
   }
   /// May the next one be sent from there? The operation ends when its last one has arrived, for
   /// which a small one is not worth to wait.
@@ -394,6 +398,7 @@ class PortState {
   uint64_t credited_ = 0;     // the last step whose credit is given in this operation
 
   // For connections to other machines:
+  uint64_t elements_ = 0;  // of notes
   relay::Bell* bell_ = nullptr;
   uint64_t* notes_ = nullptr;  // of this channel; Simple
   uint32_t channels_ = 0;      // of the connection

@@ -18,7 +18,8 @@ const std::byte* Worker::sent_from(const PortState& to) const {
   if (user_memory_ == nullptr || !to.may_send_from_memory(bytes_)) return nullptr;
   const UserMemorySteps::Source source = user_memory_->source_of(first_ + next_);
   if (source.buffer == OperandBuffer::None) return nullptr;
-  return chunk_at(source.buffer, source.block, tile_start_);
+  const std::byte* const chunk = chunk_at(source.buffer, source.block, tile_start_);
+  return to.reaches(chunk, bytes_) ? chunk : nullptr;
 }
 
 // Has the chunk landed in user memory? Only chunks that are received alone, to be stored, may.
@@ -52,13 +53,16 @@ void Worker::make_places() {
       const size_t by = receives[*step % receives.size()];
       const CompactInstruction& of = plan_->program().instructions[by];
       const uint64_t bytes = bytes_in_round(of, round);
-      if (!user_memory_->is_placed(by) || !from.may_place(bytes)) {
+      std::byte* const chunk =
+          user_memory_->is_placed(by)
+              ? chunk_at(of.target, of.target_block, work_->partition.start_of(channel_, round))
+              : nullptr;
+      if (chunk == nullptr || !from.may_place(bytes) || !from.reaches(chunk, bytes)) {
         from.place(nullptr, 0);
         continue;
       }
       if (!has_come_to(user_memory_->placed_from(by), round)) break;
-      from.place(chunk_at(of.target, of.target_block, work_->partition.start_of(channel_, round)),
-                 bytes);
+      from.place(chunk, bytes);
     }
   }
 }

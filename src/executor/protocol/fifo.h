@@ -108,6 +108,7 @@ struct PortAddress {
   // c.
   std::array<relay::Bell*, kMostProxies> bells{};
   uint64_t* notes = nullptr;  // at the sender, Simple: [channel][depth], the content of each slot
+  uint64_t elements = 0;      // part of the notes: set_ports() says (relay::elements_of())
   relay::UserMemory* user_memory =
       nullptr;  // the proxy reaches it (user_memory.h); null: it does not
   // All of it lies in host memory: kernels of GPUs do no atomic operations there.

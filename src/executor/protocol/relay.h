@@ -45,6 +45,15 @@ constexpr uint64_t note_of(uint32_t bytes, uint16_t tag) { return uint64_t{tag} 
 inline constexpr uint64_t kInUserMemory = uint64_t{1} << 32;
 /// In a note: the chunk is in user memory, and the kernel ends soon, when it has arrived.
 inline constexpr uint64_t kIsAwaited = uint64_t{1} << 33;
+/// In a note for the network's reducer, bits 34 to 47: the type of the chunk's elements, their
+/// reduction, and the number of channels that the operation has (1 to 64). Others do not look at
+/// it.
+constexpr uint64_t elements_of(uint8_t type, uint8_t operation, uint32_t channels) {
+  return uint64_t{channels - 1} << 34 | uint64_t{type} << 40 | uint64_t{operation} << 44;
+}
+constexpr uint8_t type_in(uint64_t note) { return note >> 40 & 0xf; }
+constexpr uint8_t operation_in(uint64_t note) { return note >> 44 & 0xf; }
+constexpr uint32_t channels_in(uint64_t note) { return (note >> 34 & 0x3f) + 1; }
 constexpr uint32_t bytes_in(uint64_t note) { return static_cast<uint32_t>(note); }
 constexpr uint16_t tag_in(uint64_t note) { return static_cast<uint16_t>(note >> 48); }
 

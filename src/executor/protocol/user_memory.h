@@ -24,6 +24,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -43,6 +44,8 @@ class UserMemory {
   /// Chunks of fewer bytes go through slots: a kernel does not end before its last ones have been
   /// acknowledged, which takes longer than to copy them.
   uint64_t least_bytes() const { return least_bytes_; }
+  /// Does it reach these bytes of the user's? Else they go through slots.
+  virtual bool reaches(const std::byte* /*memory*/, uint64_t /*bytes*/) const { return true; }
   /// [channel][depth]; there are none where user memory is not reached.
   Place* places() { return places_.data(); }
   /// Called when no kernel runs on that channel: from now on nobody touches user memory that

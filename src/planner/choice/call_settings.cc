@@ -17,9 +17,7 @@ namespace niccolite::planner {
 namespace {
 
 // NCCL's algorithms that this library does not have. The names are known, and select nothing.
-constexpr std::string_view kForeignNames[] = {"collnet_direct_simple",
-                                              "collnet_chain_simple",
-                                              "symk_agxll_r",
+constexpr std::string_view kForeignNames[] = {"symk_agxll_r",
                                               "symk_agxllmc_r",
                                               "symk_ld",
                                               "symk_ldmc",
@@ -37,6 +35,13 @@ constexpr std::string_view kForeignNames[] = {"collnet_direct_simple",
                                               "symk_tmast",
                                               "symk_tmastmc"};
 
+/// Calls name NCCL_ALGO's collnetdirect "collnet_direct".
+std::string name_in_calls(const std::string& algorithm) {
+  constexpr std::string_view kNetwork = "collnet";
+  return algorithm.starts_with(kNetwork) ? "collnet_" + algorithm.substr(kNetwork.size())
+                                         : algorithm;
+}
+
 /// Returns the selection that a name means; none: no algorithm of any collective has this name.
 std::optional<Selection> named(Collective collective, std::string_view name) {
   if (name.empty()) return std::nullopt;
@@ -45,7 +50,7 @@ std::optional<Selection> named(Collective collective, std::string_view name) {
       kForeignNames, [&](std::string_view other) { return other.starts_with(name); });
   for (const Token& algorithm : algorithm_tokens(collective))
     for (const Token& protocol : protocol_tokens()) {
-      if (!(algorithm.name + "_" + protocol.name).starts_with(name)) continue;
+      if (!(name_in_calls(algorithm.name) + "_" + protocol.name).starts_with(name)) continue;
       is_known = true;
       for (size_t p = 0; p < meant.size(); ++p)
         if ((protocol.bits >> p & 1) != 0) meant[p] |= FormSet(algorithm.bits);

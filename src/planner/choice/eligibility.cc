@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,14 @@ static_assert([] {
 
 /// Whatever NCCL_ALGO and NCCL_PROTO say.
 std::string why_impossible(const Settings& settings, const Form& form, Protocol protocol) {
+  if (form.traits().through_network) {
+    if (settings.reducible.bits == 0)
+      return "needs a network that reduces: a plug-in with NCCL's CollNet interface and "
+             "NCCL_COLLNET_ENABLE=1";
+    if (form.collective != Collective::AllReduce && !settings.reducible.gathers)
+      return "needs a CollNet plug-in of version 8 or later";
+    if (protocol != Protocol::Simple) return "goes by Simple alone";
+  }
   return planner::why_impossible(settings.machine, settings.nranks, form, protocol,
                                  machines_in(settings),
                                  settings.is_invariant && schedule::reduces(form.collective));
@@ -191,17 +200,25 @@ Status why_none(const Settings& settings, Collective collective, size_t bytes) {
                                  function_name(collective), settings.nranks);
   const FormSet& allowed = settings.forms[static_cast<size_t>(collective)];
   const bool names_nvls = allowed.test(kNvlsBit) || allowed.test(kNvlsTreeBit);
+  const std::span<const Form> forms = forms_of(collective);
+  const bool names_reducer = std::ranges::any_of(forms, [&](const Form& form) {
+    return form.traits().through_network && allowed.test(index_of(form));
+  });
   return Status::invalid_usage(
       "no algorithm/protocol available for {} of {} bytes over {} ranks: {} of rank 0 leave{} "
       "none. "
-      "This version has {} for so many ranks, by {}{}{}",
+      "This version has {} for so many ranks, by {}{}{}{}",
       function_name(collective), bytes, settings.nranks, variables,
       variables.find(" and ") != std::string::npos ? "" : "s", names.empty() ? "nothing" : names,
       names_of(protocols_between_ranks(settings)), of_files,
       names_nvls ? ". NVLS has nothing for it: the ranks have no multicast team (NCCL_DEBUG=INFO "
                    "says why at initialization), or switches do not reduce this type by this "
                    "operation, or the operation is not theirs"
-                 : "");
+                 : "",
+      names_reducer
+          ? ". CollNet has nothing for it: it needs several machines, NCCL_COLLNET_ENABLE=1 "
+            "and a network plug-in that reduces (docs/plugins.md)"
+          : "");
 }
 
 }  // namespace niccolite::planner

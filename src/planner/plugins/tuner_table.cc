@@ -18,6 +18,10 @@ int row_of(algorithms::Pattern pattern) {
       return kPat;
     case Pattern::Hierarchical:
       return kNvlsTree;
+    case Pattern::NetworkDirect:
+      return kCollnetDirect;
+    case Pattern::NetworkChain:
+      return kCollnetChain;
     case Pattern::Direct:
       break;
   }

@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 
+#include "base/plugin_library.h"
 #include "base/status.h"
 
 namespace niccolite::transport::net {
@@ -29,6 +30,9 @@ class Network {
   const std::string& origin() const { return origin_; }  // "libnccl-net-ofi.so, ncclNetPlugin_v8"
   // of device 0, which is the one in use
   const Properties& properties() const { return properties_; }
+
+  /// Where the network's reducer may be, too (collective_network.h). Null: it is no plug-in's.
+  virtual std::shared_ptr<PluginLibrary> library() const { return nullptr; }
 
   /// Number of devices that carry each connection, by which the log names them.
   virtual size_t devices() const { return 1; }

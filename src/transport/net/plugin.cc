@@ -58,6 +58,8 @@ class Plugin final : public Network {
         static_cast<void>(table_.rest.finalize(context_));  // nothing depends on it any more
   }
 
+  std::shared_ptr<PluginLibrary> library() const override { return library_; }
+
   Result<void*> listen(Handle& handle, const std::string& /*peer*/) override {
     void* listener = nullptr;
     abi::Outcome result;

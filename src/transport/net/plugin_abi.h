@@ -164,4 +164,71 @@ struct Table {
 };
 static_assert(sizeof(Table<12>) == 176 && sizeof(Table<6>) == 136);
 
+// CollNet, in the same library: ncclCollNetPlugin_v6 to _v12.
+
+/// A piece of memory, as gatherings and scatterings take it.
+template <int V>
+struct Piece {
+  void* memory;
+  void* address;
+  std::conditional_t<(V >= 9), size_t, uint32_t> bytes;
+};
+
+template <int V>
+struct Gatherings {};  // older versions only reduce
+template <int V>
+requires(V >= 8) struct Gatherings<V> {
+  Outcome (*gather)(void* collective, void* send, int parts, Piece<V>* receive,
+                    size_t bytes_per_rank, size_t window_offset, size_t window_bytes,
+                    void* send_memory, void** request);
+  Outcome (*reduce_scatter)(void* collective, int parts, Piece<V>* send, void* receive,
+                            size_t bytes_per_rank, size_t window_offset, size_t window_bytes,
+                            int type, int operation, void* receive_memory, void** request);
+};
+template <int V>
+struct CollectiveDevices {};
+template <int V>
+requires(V >= 9) struct CollectiveDevices<V> {
+  void* make_virtual_device;
+};
+template <int V>
+struct CollectiveEnd {};
+template <int V>
+requires(V >= 11) struct CollectiveEnd<V> {
+  Call finalize;
+};
+
+template <int V>
+struct CollectiveTable {
+  template <bool kIs, typename Then, typename Else>
+  using If = std::conditional_t<kIs, Then, Else>;
+  template <typename... A>
+  using Function = Outcome (*)(A...);
+  using S = Signatures<V>;
+  using Count = If<(V >= 9), size_t, int>;
+
+  const char* name;
+  If<(V >= 11), Function<void**, uint64_t, Logger>, Function<Logger>> init;
+  Outcome (*devices)(int* count);
+  Outcome (*get_properties)(int device, Properties<V>* properties);
+  typename S::Listen listen;
+  Outcome (*connect)(void* handles[], int members, int place, void* listener, void** collective);
+  Outcome (*reduce_support)(int type, int operation, int* is_supported);
+  Outcome (*register_memory)(void* collective, void* data, typename S::MemorySize bytes, int type,
+                             void** memory);
+  void* register_dma_buffer;
+  Outcome (*deregister_memory)(void* collective, void* memory);
+  Outcome (*all_reduce)(void* collective, void* send, void* receive, Count count, int type,
+                        int operation, void* send_memory, void* receive_memory, void** request);
+  [[no_unique_address]] Gatherings<V> gatherings;
+  void* flush;
+  Outcome (*test)(void* request, int* is_done, int* size);
+  Call close;
+  Call close_listener;
+  [[no_unique_address]] CollectiveDevices<V> devices_of_version;
+  [[no_unique_address]] CollectiveEnd<V> end;
+};
+static_assert(sizeof(CollectiveTable<6>) == 120 && sizeof(CollectiveTable<8>) == 136);
+static_assert(sizeof(CollectiveTable<10>) == 144 && sizeof(CollectiveTable<12>) == 152);
+
 }  // namespace niccolite::transport::net::abi

@@ -67,7 +67,7 @@ __device__ __forceinline__ void set_sent(const Cta& cta, const PortUse& use, Por
       const uint32_t slot = static_cast<uint32_t>(step) & (header.shape.depth - 1);
       // Relaxed: [publish] releases it.
       ptx::store_relaxed_system(notes + cta.channel() * header.shape.depth + slot,
-                                relay::note_of(bytes, port.tag));
+                                relay::note_of(bytes, port.tag) | header.elements);
     }
   }
   set_done(port, step);

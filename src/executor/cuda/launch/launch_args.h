@@ -244,6 +244,7 @@ struct alignas(16) LaunchHeader {
   double result_scale;
   int64_t input_factor;
   int64_t result_divisor;
+  uint64_t elements;  // part of the notes (protocol/relay.h)
 
   FifoShape shape;
   uint32_t flags;

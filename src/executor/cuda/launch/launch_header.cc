@@ -79,6 +79,7 @@ void set_operation(const Launch& launch, LaunchHeader& header) {
   header.input_factor = launch.reduction.input_factor;
   header.result_scale = launch.reduction.finish_scale;
   header.result_divisor = launch.reduction.finish_divisor;
+  header.elements = elements_of(launch);
   header.result_divider = byte_divider(static_cast<uint64_t>(launch.reduction.finish_divisor));
   if (is_in_host(launch)) header.flags |= kCountersInHost;
   header.shape = launch.shape;
