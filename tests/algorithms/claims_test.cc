@@ -208,7 +208,11 @@ TEST(ClaimTable, HasARowForEachAlgorithm) {
                              "reduce_scatter_hierarchical",
                              "all_to_all_hierarchical",
                              "broadcast_hierarchical",
-                             "reduce_hierarchical"},
+                             "reduce_hierarchical",
+                             "all_reduce_collnetdirect",
+                             "all_reduce_collnetchain",
+                             "all_gather_collnetdirect",
+                             "reduce_scatter_collnetdirect"},
       algorithms;
   for (const Row& row : kRows) EXPECT_TRUE(rows.insert(name_of(row)).second);
   for (const Algorithm& algorithm : all())
@@ -337,6 +341,10 @@ TEST(Latencies, AreThoseClaimed) {
       {"all_to_all hierarchical", one},
       {"broadcast hierarchical", [](int n) { return n > 2 ? 2 : 1; }},
       {"reduce hierarchical", two},
+      {"all_reduce collnetdirect", two},
+      {"all_reduce collnetchain", two},
+      {"all_gather collnetdirect", one},
+      {"reduce_scatter collnetdirect", one},
       {"all_reduce ring", [](int n) { return 2 * (n - 1); }},
       {"all_reduce one_shot", one},
       {"all_reduce two_shot", two},

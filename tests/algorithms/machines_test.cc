@@ -11,6 +11,7 @@
 
 #include "algorithms/registry.h"
 #include "schedule/check.h"
+#include "schedule/load.h"
 #include "schedule/timeline.h"
 
 namespace niccolite::algorithms {
@@ -173,6 +174,100 @@ TEST(Hierarchical, TakesFewLatencies) {
     EXPECT_EQ(latencies(Collective::AllToAll), 2);
     EXPECT_EQ(latencies(Collective::Broadcast), machines + 1);
     EXPECT_EQ(latencies(Collective::Reduce), machines + 1);
+  }
+}
+
+/// Half of what a ring among many machines sends: the network reduces.
+TEST(Collnet, EachMachineSendsAndReceivesTheDataOnce) {
+  for (const Layout& layout : layouts()) {
+    SCOPED_TRACE(text_of(layout));
+    const Options options{.machines = layout};
+    const Machines machines(static_cast<int>(layout.size()), options);
+    for (const char* name : {"collnetdirect", "collnetchain"}) {
+      const Schedule schedule = built(*find(Collective::AllReduce, name), options);
+      EXPECT_EQ(schedule.nblocks, machines.rails());
+      EXPECT_DOUBLE_EQ(load_of(schedule, layout).wire, 1) << name;
+      EXPECT_EQ(blocks_out(schedule, machines),
+                std::vector<int>(static_cast<size_t>(machines.count()), machines.rails()));
+    }
+  }
+}
+
+TEST(Collnet, TakesOneLatencyOfTheNetwork) {
+  for (const int machines : {2, 3, 5}) {
+    const Options options{.machines = even(machines, 4)};
+    const auto latencies = [&](Collective collective, const char* name) {
+      return timeline(built(*find(collective, name), options)).take().latencies;
+    };
+    EXPECT_EQ(latencies(Collective::AllReduce, "collnetdirect"), 3);
+    EXPECT_EQ(latencies(Collective::AllGather, "collnetdirect"), 2);
+    EXPECT_EQ(latencies(Collective::ReduceScatter, "collnetdirect"), 2);
+  }
+}
+
+// ---- what the checker refuses
+
+struct Broken {
+  const char* what;
+  void (*mutate)(Schedule&);
+  const char* said;
+};
+
+schedule::Connection& first_of_reducer(Schedule& schedule) {
+  return *std::ranges::find_if(schedule.connections, [](const schedule::Connection& c) {
+    return schedule::through_of(c.tag) != schedule::Through::Nothing;
+  });
+}
+
+const Broken kBroken[] = {
+    {"a member is left out of the round",
+     [](Schedule& schedule) { first_of_reducer(schedule).receiver = 1; },
+     "does not go round its members"},
+    {"members in groups of their own",
+     [](Schedule& schedule) {
+       first_of_reducer(schedule).tag = schedule::reducer_tag(schedule::Through::Reduction, 99);
+     },
+     "does not go round its members"},
+    {"the network gathers what is to be reduced",
+     [](Schedule& schedule) {
+       for (schedule::Connection& c : schedule.connections)
+         if (schedule::through_of(c.tag) != schedule::Through::Nothing)
+           c.tag = schedule::reducer_tag(schedule::Through::Gathering,
+                                         (c.tag - schedule::kReducerTag) / 4);
+     },
+     "the blocks of all_reduce differ in size"},
+    {"a member hands in less than its machine's sum",
+     [](Schedule& schedule) {
+       for (schedule::Worker& worker : schedule.ranks[1][0].workers)
+         for (schedule::Instruction& instruction : worker.instructions)
+           if (instruction.reduce) {
+             instruction.reduce = false;
+             instruction.source.reset();
+             instruction.source_position = 0;
+             instruction.chunk_of = 1;
+           }
+     },
+     "rank 1 missing"},
+    {"the order of the blocks differs between members",
+     [](Schedule& schedule) {
+       for (schedule::Worker& worker : schedule.ranks[2][0].workers)
+         for (schedule::Instruction& instruction : worker.instructions)
+           if (instruction.reduce) instruction.source = schedule::input(1);
+     },
+     "block"},
+    {"the claim that no partial sums exist",
+     [](Schedule& schedule) { schedule.partial_sums = false; }, "though the schedule claims"},
+};
+
+TEST(CollnetMutants, AreRefused) {
+  for (const Broken& broken : kBroken) {
+    Schedule schedule =
+        built(*find(Collective::AllReduce, "collnetdirect"), {.machines = even(2, 2)});
+    ASSERT_TRUE(check(schedule, {.depth = 1}).is_ok());
+    broken.mutate(schedule);
+    const Status status = check(schedule, {.depth = 1});
+    EXPECT_FALSE(status.is_ok()) << broken.what;
+    EXPECT_THAT(status.message(), HasSubstr(broken.said)) << broken.what;
   }
 }
 

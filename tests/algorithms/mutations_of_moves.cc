@@ -45,7 +45,10 @@ Outcome source_of_another_block(Schedule& schedule) {
   const int wrong = (right + 1) % schedule.nblocks;
   found.instruction->source->block = wrong;
   const Connection& c = at(schedule.connections, found.instruction->send_to[0]);
-  const std::string receiver = fmt::format("rank {} channel 0 worker ", c.receiver);
+  // The network reduces when the last rank hands its chunk in, whoever that is.
+  const std::string receiver = through_of(c.tag) != Through::Nothing
+                                   ? "rank "
+                                   : fmt::format("rank {} channel 0 worker ", c.receiver);
   if (is_cut(schedule))
     return {{receiver, fmt::format("handles block {}, but the chunk from rank {} is of block {}",
                                    right, c.sender, wrong)}};

@@ -12,7 +12,22 @@ using namespace schedule;
 
 using Outcome = std::optional<Expected>;
 
+bool is_through_network(const Schedule& s) {
+  return std::ranges::any_of(
+      s.connections, [](const Connection& c) { return through_of(c.tag) != Through::Nothing; });
+}
+bool combines(const Instruction& i) { return i.reduce; }
+/// Where ranks reduce: what the network makes of their sums is finished somewhere else.
+Found reduction_in(Schedule& schedule) {
+  return is_through_network(schedule) ? find(schedule, Which::First, combines).value()
+                                      : find(schedule, Which::First, finishes).value();
+}
 bool always_reduces(const Schedule& s) { return reduces(s.collective); }
+bool ranks_reduce(const Schedule& s) {
+  Schedule copy = s;
+  return reduces(s.collective) &&
+         (!is_through_network(s) || find(copy, Which::First, combines).has_value());
+}
 bool reduces_at_once(const Schedule& s) { return reduces(s.collective) && !s.partial_sums; }
 bool never_reduces(const Schedule& s) { return !reduces(s.collective); }
 
@@ -35,7 +50,7 @@ Outcome source_in_the_wrong_place(Schedule& schedule) {
 }
 
 Outcome source_position_out_of_range(Schedule& schedule) {
-  const Found found = find(schedule, Which::First, finishes).value();
+  const Found found = reduction_in(schedule);
   const int count = length(found.instruction->receive_from);
   found.instruction->source_position = count + 1;
   return {
@@ -46,7 +61,8 @@ Outcome source_position_out_of_range(Schedule& schedule) {
 bool reduces_out_of_order(const Schedule& s) { return s.partial_sums && !reduces_in_one_order(s); }
 Outcome order_claimed_but_rotated(Schedule& schedule) {
   schedule.partial_sums = false;
-  if (schedule.nranks == 2) return {{"reduces rank 1 before rank 0"}};
+  if (schedule.nranks == 2 && !is_through_network(schedule))
+    return {{"reduces rank 1 before rank 0"}};
   return {{"though the schedule claims"}};
 }
 
@@ -72,6 +88,8 @@ Outcome never_finished(Schedule& schedule) {
   const Found found = find(schedule, Which::First, finishes).value();
   found.instruction->finish = false;
   const auto& target = found.instruction->target;  // or somebody else's
+  if (is_through_network(schedule))
+    return {{fmt::format("leaves output block {} unfinished", target->block)}};
   return {{fmt::format("leaves output block {} unfinished",
                        target ? target->block : chunk_block(*found.instruction)),
            "(last reduced by " + found.name()}};
@@ -79,10 +97,13 @@ Outcome never_finished(Schedule& schedule) {
 
 /// Another connection brings a contribution that the reduction already has.
 Outcome contribution_counted_twice(Schedule& schedule) {
-  const Found found = find(schedule, Which::First, finishes).value();
+  const Found found = reduction_in(schedule);
   const int block = found.instruction->source->block;
   const int extra = length(schedule.connections);
-  const int sender = found.rank() == 0 ? 1 : 0;
+  const int sender = is_through_network(schedule)
+                         ? at(schedule.connections, found.instruction->receive_from.front()).sender
+                     : found.rank() == 0 ? 1
+                                         : 0;
   schedule.connections.push_back({sender, found.rank(), 0, /*tag=*/99});
   found.instruction->receive_from.push_back(extra);
   schedule.ranks[static_cast<size_t>(sender)][0].workers.push_back(
@@ -92,19 +113,21 @@ Outcome contribution_counted_twice(Schedule& schedule) {
 }
 
 Outcome contribution_left_out(Schedule& schedule) {
-  const Found found = find(schedule, Which::First, finishes).value();
+  const Found found = reduction_in(schedule);
   const bool is_own = found.instruction->source->buffer == Buffer::Input;  // or a sum of several
   found.instruction->chunk_of = chunk_block(*found.instruction);  // the source may alone say it
   found.instruction->source.reset();
   found.instruction->source_position = 0;
   found.instruction->reduce = found.instruction->receive_from.size() > 1;
+  if (is_through_network(schedule))
+    return {{fmt::format("(rank {} missing)", found.rank())}};  // at the end
   if (!is_own) return {{found.name(), " contributions (ranks "}};
   return {{found.name(), fmt::format("{} of {} contributions (rank {} missing)",
                                      schedule.nranks - 1, schedule.nranks, found.rank())}};
 }
 
 Outcome two_operands_copied(Schedule& schedule) {
-  const Found found = find(schedule, Which::First, finishes).value();
+  const Found found = reduction_in(schedule);
   found.instruction->reduce = false;
   return {{found.name(),
            fmt::format("copies, but has {} operands", found.instruction->receive_from.size() + 1)}};
@@ -137,14 +160,14 @@ std::span<const Mutation> mutations_of_reductions() {
   static constexpr Mutation kMutations[] = {
       {"OperandsSwapped", reduces_at_once, operands_swapped},
       {"SourceInTheWrongPlace", reduces_at_once, source_in_the_wrong_place},
-      {"SourcePositionOutOfRange", always_reduces, source_position_out_of_range},
+      {"SourcePositionOutOfRange", ranks_reduce, source_position_out_of_range},
       {"OrderClaimedButRotated", reduces_out_of_order, order_claimed_but_rotated},
       {"FinishedBeforeTheReduction", always_reduces, finished_before_the_reduction},
       {"FinishedTwice", passes_results_on, finished_twice},
       {"NeverFinished", always_reduces, never_finished},
-      {"ContributionCountedTwice", always_reduces, contribution_counted_twice},
-      {"ContributionLeftOut", always_reduces, contribution_left_out},
-      {"TwoOperandsCopied", always_reduces, two_operands_copied},
+      {"ContributionCountedTwice", ranks_reduce, contribution_counted_twice},
+      {"ContributionLeftOut", ranks_reduce, contribution_left_out},
+      {"TwoOperandsCopied", ranks_reduce, two_operands_copied},
       {"OneOperandReduced", [](const Schedule&) { return true; }, one_operand_reduced},
       {"ReducedWhereDataOnlyMoves", never_reduces, reduced_where_data_only_moves},
       {"FinishedWhereDataOnlyMoves", never_reduces, finished_where_data_only_moves},

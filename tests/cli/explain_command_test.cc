@@ -51,6 +51,25 @@ TEST(ExplainCommand, PricesTheSwitchWhereTheUserNamesIt) {
   EXPECT_THAT(explain(flags).output, Not(ContainsRegex("NVLS +Simple")));
 }
 
+TEST(ExplainCommand, PricesANetworkThatReducesWhereTheUserHasOne) {
+  const std::vector<std::string> flags{"all_reduce", "-b", "64M",    "--machines",
+                                       "4x8",        "-m", "virtual"};
+  const Outcome outcome =
+      explain(flags, {{"NCCL_COLLNET_ENABLE", "1"}, {"NCCL_ALGO", "CollnetDirect,CollnetChain"}});
+  EXPECT_EQ(outcome.status, 0) << outcome.errors;
+  EXPECT_THAT(outcome.output, AllOf(HasSubstr("which is not measured"),
+                                    ContainsRegex("collnetdirect +Simple +[0-9]+ "),
+                                    ContainsRegex("collnetchain +Simple +[0-9]+ ")));
+  const Outcome without =
+      explain(flags, {{"NCCL_COLLNET_ENABLE", "1"}, {"NCCL_ALGO", "^CollnetDirect"}});
+  EXPECT_THAT(without.output, ContainsRegex("collnetdirect +Simple .*left out by NCCL_ALGO"));
+  EXPECT_THAT(explain(flags).output,
+              ContainsRegex("collnetdirect +Simple +- .*needs a network that reduces"));
+  EXPECT_THAT(
+      explain(flags, {{"NCCL_COLLNET_ENABLE", "1"}, {"NCCL_COLLNET_NODE_THRESHOLD", "5"}}).output,
+      ContainsRegex("collnetdirect +Simple +- .*needs a network that reduces"));
+}
+
 // Two machines, to which ranks were dealt in turns.
 TEST(ExplainCommand, KnowsTheRingsOfATopologyFile) {
   const std::string path = (std::filesystem::temp_directory_path() /

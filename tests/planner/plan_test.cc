@@ -292,5 +292,62 @@ TEST(Plan, PullsForLargeReducesOfSeveralGpus) {
   EXPECT_EQ(bytes_of(four, Collective::AllReduce, size_t{1} << 30), 0u);
 }
 
+// ---- networks that reduce
+
+Settings with_reducer(const Limits& limits = {}) {
+  Settings settings = settings_for(gpu::Kind::Virtual, 4, limits);
+  span_machines(settings, {0, 0, 1, 1});
+  settings.reducible = {.bits = Reductions::bit(DataType::Float32, executor::ReduceOp::Sum),
+                        .gathers = true};
+  for (const Collective collective : {Collective::AllReduce, Collective::AllGather})
+    allow_only(settings, collective, "collnetdirect");
+  return settings;
+}
+
+TEST(PlanOfReducer, IsOfTheTypesAndOperationsThatTheNetworkKnows) {
+  Planner planner(with_reducer(), 0);
+  const auto is_reduced = [&](DataType type, Operation operation) {
+    return planner.collective(all_reduce(1000, type, operation))
+        ->choice.form->traits()
+        .through_network;
+  };
+  EXPECT_TRUE(is_reduced(DataType::Float32, Operation::Sum));
+  EXPECT_TRUE(is_reduced(DataType::Float32, Operation::Average)) << "a scaled sum";
+  EXPECT_FALSE(is_reduced(DataType::Float32, Operation::Max));
+  EXPECT_FALSE(is_reduced(DataType::Float16, Operation::Sum));
+  const Plan gathered =
+      planner
+          .collective(
+              {.collective = Collective::AllGather, .count = 1000, .type = DataType::Float16})
+          .value();
+  EXPECT_STREQ(gathered.choice.form->algorithm->name, "collnetdirect") << "only bytes";
+}
+
+TEST(PlanOfReducer, HasSeveralChannelsAndIsOfOneOperation) {
+  Planner planner(with_reducer({.min_ctas = 4, .max_ctas = 4}), 0);
+  const Request large = all_reduce(size_t{64} << 20, DataType::Float32, Operation::Sum);
+  const Plan alone = planner.collective(large).value();
+  EXPECT_EQ(alone.partitions[0].channels, 4u);
+  EXPECT_EQ(alone.protocol, Protocol::Simple);
+  // Operations that share a launch have channels of their own.
+  EXPECT_FALSE(
+      planner.collective(large, /*most_channels=*/2)->choice.form->traits().through_network);
+}
+
+TEST(PlanOfReducer, IsNoneWithoutOne) {
+  Settings settings = with_reducer();
+  settings.reducible = {};
+  EXPECT_THAT(Planner(settings, 0)
+                  .collective(all_reduce(1000, DataType::Float32, Operation::Sum))
+                  .status()
+                  .message(),
+              HasSubstr("NCCL_ALGO"));
+  settings = with_reducer();
+  settings.reducible.gathers = false;
+  EXPECT_FALSE(Planner(settings, 0)
+                   .collective({.collective = Collective::AllGather, .count = 1000})
+                   .is_ok());
+}
+
 }  // namespace
 }  // namespace niccolite::planner
