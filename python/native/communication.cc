@@ -144,13 +144,19 @@ size_t block_of(const Buffer& buffer, size_t nranks) {
   return count;
 }
 
+// The stable ABI has no tp_name.
+std::string name_of_type(nb::handle value) {
+  return nb::cast<std::string>(value.type().attr("__name__"));
+}
+
 // TypeError: `value`, the argument `name`, is no integer.
 int as_rank(const char* name, nb::handle value) {
   const nb::object index =
       PyLong_Check(value.ptr()) != 0 ? nb::borrow(value) : nb::steal(PyNumber_Index(value.ptr()));
   if (!index.is_valid()) {
+    PyErr_Clear();
     PyErr_Format(PyExc_TypeError, "%s must be the number of a rank, not of type %s", name,
-                 Py_TYPE(value.ptr())->tp_name);
+                 name_of_type(value).c_str());
     throw nb::python_error();
   }
   int overflow = 0;
@@ -167,7 +173,7 @@ ncclRedOp_t operation(nb::handle op) {
   if (PyNumber_Check(op.ptr()) == 0)
     throw_invalid(
         std::string("op must be an NcclRedOp, such as nccl.core.SUM, or a CustomRedOp, ") +
-        "not of type " + Py_TYPE(op.ptr())->tp_name);
+        "not of type " + name_of_type(op));
   const nb::object number = nb::steal(PyNumber_Long(op.ptr()));
   if (!number.is_valid()) throw nb::python_error();  // a closed operator
   return static_cast<ncclRedOp_t>(nb::cast<int>(number));
