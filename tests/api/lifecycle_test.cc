@@ -321,7 +321,8 @@ TEST(Lifecycle, RepeatedInitAndDestroyLeavesNothingBehind) {
   const auto limit = Clock::now() + seconds(10);
   while (entries_of("/proc/self/fd") > descriptors && Clock::now() < limit)
     std::this_thread::yield();
-  EXPECT_EQ(entries_of("/proc/self/fd"), descriptors);
+  // Fewer, where those of the test before were still counted.
+  EXPECT_LE(entries_of("/proc/self/fd"), descriptors);
   // Virtual GPUs may have started another worker, when all that they had were busy.
   EXPECT_LT(entries_of("/proc/self/task"), threads + kCycles);
 }
