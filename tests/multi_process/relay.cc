@@ -50,7 +50,8 @@ std::atomic<bool> is_holding{false};
 std::atomic<bool> has_ended{false};
 std::atomic<int> broken{0};
 std::mutex mutex;
-std::vector<Connection*> fresh;  // under the mutex
+// Never ends: the thread runs until the process does.
+std::vector<Connection*>& fresh = *new std::vector<Connection*>;  // under the mutex
 int wake[2];
 
 std::mt19937_64 random;  // of the relay's thread

@@ -286,11 +286,12 @@ bool Worker::has_team_among(uint32_t first, uint32_t count) const {
   return false;
 }
 
-// This strip of the local operand; scaled, if it is to be, in `staging`.
-const std::byte* Worker::local_operand(std::byte* staging) {
+// This strip of the local operand; scaled, if it is to be, in `staging`, which has `room` bytes.
+const std::byte* Worker::local_operand(std::byte* staging, [[maybe_unused]] size_t room) {
   const CompactInstruction& present = instruction();
   const std::byte* const operand = local(present.source, present.source_block);
   if (present.source != OperandBuffer::Input || !reducer_->scales_input()) return operand;
+  assert(strip_ <= room);
   reducer_->scale_input(operand, staging, strip_ / plan_->element_bytes());
   return staging;
 }
@@ -298,7 +299,7 @@ const std::byte* Worker::local_operand(std::byte* staging) {
 // The strip of all members' slots, in the order in which they joined, the local operand in its own.
 uint32_t Worker::load_from_team(const PortState& from, std::byte* staging,
                                 const std::byte** operands) {
-  std::memcpy(from.slot() + offset_, local_operand(staging), strip_);
+  std::memcpy(from.slot() + offset_, local_operand(staging, kStagingBytes), strip_);
   for (size_t member = 0; member < team_->size(); ++member)
     operands[member] = team_->at(member, from.team_slot()) + offset_;
   return static_cast<uint32_t>(team_->size());
@@ -320,9 +321,8 @@ uint32_t Worker::gather(std::byte* staging, const std::byte** operands) {
   for (uint32_t i = 0; i <= present.receive_count; ++i) {
     if (present.source != OperandBuffer::None && i == present.source_position && !loads_from_team) {
       // With Simple no other operand is staged, and a strip does not shrink with their number.
-      std::byte* const scaled = is_packed(protocol) ? staging + operand * strip_ : staging;
-      assert(scaled + strip_ <= staging + kStagingBytes);
-      operands[operand++] = local_operand(scaled);
+      const size_t taken = is_packed(protocol) ? operand * strip_ : 0;
+      operands[operand++] = local_operand(staging + taken, kStagingBytes - taken);
     }
     if (i == present.receive_count) break;
     const PortState& from = receive_port(i);
