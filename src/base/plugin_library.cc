@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cstdarg>
 #include <cstdio>
+#include <map>
+#include <mutex>
 
 #include "base/log.h"
 #include "base/parameters.h"
@@ -66,6 +68,17 @@ std::shared_ptr<PluginLibrary> PluginLibrary::open(std::string_view prefix, cons
 std::string PluginLibrary::describe(std::string_view prefix, const std::string& name,
                                     std::string_view variable) {
   return name.empty() ? fmt::format("{}.so", prefix) : fmt::format("{} ({})", name, variable);
+}
+
+int PluginLibrary::init_once(const void* table, const std::shared_ptr<PluginLibrary>& library,
+                             const std::function<int()>& init) {
+  static std::mutex mutex;
+  static std::map<const void*, std::shared_ptr<PluginLibrary>> initialized;
+  std::lock_guard lock(mutex);
+  if (initialized.contains(table)) return 0;
+  const int result = init();
+  if (result == 0) initialized.emplace(table, library);
+  return result;
 }
 
 std::vector<std::string> PluginLibrary::network_names() {

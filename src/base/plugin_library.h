@@ -4,6 +4,7 @@
 // time, which callers see to.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -26,6 +27,11 @@ class PluginLibrary {
   /// The first library of NCCL_NET_PLUGIN that opens, where tuners and profilers may be, too; null:
   /// there is none.
   static std::shared_ptr<PluginLibrary> open_of_network();
+  /// Calls a table's init, unless it has succeeded in this process before: older tables expect
+  /// that. The library of a table that has succeeded stays loaded. Returns init's result, which is
+  /// 0 for success, or 0.
+  static int init_once(const void* table, const std::shared_ptr<PluginLibrary>& library,
+                       const std::function<int()>& init);
   /// Returns the names in NCCL_NET_PLUGIN; nothing: no plug-ins.
   static std::vector<std::string> network_names();
   /// For messages: the name with its variable, or the file that is looked for without one.

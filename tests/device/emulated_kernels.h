@@ -70,6 +70,23 @@ void run_phases(uint32_t most_peers, const LaunchArgs& args) {
   }
 }
 
+[[noreturn]] inline void fail_for_want_of(const KernelId& id) {
+  fprintf(stderr, "no kernel reduces type %d by reduction %d\n", static_cast<int>(id.type),
+          static_cast<int>(id.op));
+  std::abort();
+}
+
+template <typename Operation>
+void run_by_team_with(const KernelId& id, const LaunchArgs& args) {
+  if constexpr (!Operation::kReduces) {
+    run_by_team<Operation>(args);
+  } else if constexpr (executor::switch_reduces(Operation::kDataType, Operation::kReduceOp)) {
+    run_by_team<Operation>(args);
+  } else {
+    fail_for_want_of(id);
+  }
+}
+
 template <typename Operation>
 void run_form(const KernelId& id, const LaunchArgs& args) {
   switch (id.variant) {
@@ -88,7 +105,7 @@ void run_form(const KernelId& id, const LaunchArgs& args) {
     case KernelVariant::Phases:
       return run_phases<Operation>(id.most_peers, args);
     case KernelVariant::Team:
-      return run_by_team<Operation>(args);
+      return run_by_team_with<Operation>(id, args);
     case KernelVariant::Messages:
       break;
   }
@@ -97,12 +114,6 @@ void run_form(const KernelId& id, const LaunchArgs& args) {
     if (id.counters == Counters::OfProxies) return run_messages<Counters::OfProxies>(args);
     run_messages<Counters::InGpu>(args);
   }
-}
-
-[[noreturn]] inline void fail_for_want_of(const KernelId& id) {
-  fprintf(stderr, "no kernel reduces type %d by reduction %d\n", static_cast<int>(id.type),
-          static_cast<int>(id.op));
-  std::abort();
 }
 
 template <DataType kType, ReduceOp kOp>

@@ -1,7 +1,6 @@
 // CollNet plug-ins: how tables of all versions become one CollectiveNetwork.
 #include <unistd.h>
 
-#include <algorithm>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -163,19 +162,8 @@ class CollectivePlugin final : public CollectiveNetwork {
     if constexpr (V >= 11) {
       result = table_.init(&context_, communicator, PluginLibrary::kLogger);
     } else {
-      // Once in a process, as these versions expect.
-      static std::mutex mutex;
-      static std::vector<const void*> initialized;
-      // an initialised plug-in stays loaded
-      static std::vector<std::shared_ptr<PluginLibrary>> kept;
-      std::lock_guard lock(mutex);
-      if (std::ranges::find(initialized, &table_) == initialized.end()) {
-        result = table_.init(PluginLibrary::kLogger);
-        if (result == abi::kSuccess) {
-          initialized.push_back(&table_);
-          kept.push_back(library_);
-        }
-      }
+      result = PluginLibrary::init_once(&table_, library_,
+                                        [&] { return table_.init(PluginLibrary::kLogger); });
     }
     is_initialized_ = result == abi::kSuccess;
     return check("init", result);

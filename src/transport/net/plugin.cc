@@ -4,7 +4,6 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
 #include <mutex>
 #include <set>
@@ -201,22 +200,12 @@ class Plugin final : public Network {
       result =
           table_.init(&context_, communicator_, &config_, PluginLibrary::kLogger, pass_event_on);
     } else {
-      // Once in a process, as these versions expect.
-      static std::mutex mutex;
-      static std::vector<const void*> initialized;
-      // an initialised plug-in stays loaded
-      static std::vector<std::shared_ptr<PluginLibrary>> kept;
-      std::lock_guard lock(mutex);
-      if (std::ranges::find(initialized, &table_) == initialized.end()) {
+      result = PluginLibrary::init_once(&table_, library_, [&] {
         if constexpr (V >= 10)
-          result = table_.init(PluginLibrary::kLogger, pass_event_on);
+          return table_.init(PluginLibrary::kLogger, pass_event_on);
         else
-          result = table_.init(PluginLibrary::kLogger);
-        if (result == abi::kSuccess) {
-          initialized.push_back(&table_);
-          kept.push_back(library_);
-        }
-      }
+          return table_.init(PluginLibrary::kLogger);
+      });
     }
     is_initialized_ = result == abi::kSuccess;
     return check("init", result);

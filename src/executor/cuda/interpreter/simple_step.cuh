@@ -85,6 +85,24 @@ __device__ __forceinline__ void plan_transfer(const Cta& cta, const CompactInstr
   if (instruction.source != OperandBuffer::None) source = const_cast<std::byte*>(transfer.source);
 }
 
+/// Tells the service warp, when all threads have moved their part, that the instruction's slots are
+/// stored, `bytes` in each, or read. By all threads of the worker.
+__device__ __forceinline__ void finish_step(const Cta& cta, const WorkerThreads& worker,
+                                            const PortsOfInstruction& ports, uint32_t round,
+                                            uint32_t bytes) {
+  worker.barrier();
+  for (uint32_t i = worker.rank; i < ports.count; i += worker.size) {
+    const PortUse use = ports.use(i);
+    PortState& port = cta.ports[use.port];
+    const uint64_t step = step_of(port, use, round);
+    if (ports.is_send(i)) {
+      set_sent(cta, use, port, step, bytes);
+    } else {
+      set_done(port, step);
+    }
+  }
+}
+
 /// Runs one instruction, by all threads of the worker. `is_only`: it has no other instruction.
 /// False: aborted, in all threads alike.
 template <typename Operation>
@@ -144,17 +162,7 @@ __device__ __forceinline__ bool simple_step(const Cta& cta, const WorkerThreads&
     simple_chunk<Operation, kCopyUnroll, false>(cta, worker, move);
   }
 
-  worker.barrier();
-  for (uint32_t i = worker.rank; i < ports.count; i += worker.size) {
-    const PortUse use = ports.use(i);
-    PortState& port = cta.ports[use.port];
-    const uint64_t step = step_of(port, use, round);
-    if (ports.is_send(i)) {
-      set_sent(cta, use, port, step, move.bytes);
-    } else {
-      set_done(port, step);
-    }
-  }
+  finish_step(cta, worker, ports, round, move.bytes);
   return true;
 }
 

@@ -202,32 +202,14 @@ __device__ __forceinline__ bool team_step(const Cta& cta, const WorkerThreads& w
                       width};
   team_chunk<Operation>(worker, move);
 
-  worker.barrier();
-  for (uint32_t i = worker.rank; i < ports.count; i += worker.size) {
-    const PortUse use = ports.use(i);
-    PortState& port = cta.ports[use.port];
-    const uint64_t step = step_of(port, use, round);
-    if (ports.is_send(i)) {
-      set_sent(cta, use, port, step, move.bytes);
-    } else {
-      set_done(port, step);
-    }
-  }
+  finish_step(cta, worker, ports, round, move.bytes);
   return true;
 }
 
-/// Has the operation a kernel of this kind?
-template <typename Operation>
-constexpr bool goes_by_team() {
-  if constexpr (Operation::kReduces) {
-    return switch_reduces(Operation::kDataType, Operation::kReduceOp);
-  } else {
-    return true;
-  }
-}
-
-template <typename Operation>
-__device__ __forceinline__ void run_program_by_team(const LaunchArgs& args) {
+/// Runs a program. Of reductions, only those that switches have (switch_reduces()).
+template <typename Of>
+__device__ __forceinline__ void run_by_team(const LaunchArgs& args) {
+  using Operation = ByTeam<Of>;
   Cta cta = start_cta<Operation, /*kAdvertises=*/true>(args);
   if (role_of_warp(args.header) == kServiceWorker) return serve_ports(cta);
   const WorkerTask* const task = enter_worker(args, cta);
@@ -248,12 +230,6 @@ __device__ __forceinline__ void run_program_by_team(const LaunchArgs& args) {
       return;
     }
   }
-}
-
-/// Does nothing, of reductions that switches have not.
-template <typename Operation>
-__device__ __forceinline__ void run_by_team(const LaunchArgs& args) {
-  if constexpr (goes_by_team<Operation>()) run_program_by_team<ByTeam<Operation>>(args);
 }
 
 }  // namespace niccolite::executor::cuda
