@@ -47,11 +47,7 @@ enum Phase : size_t { kPush, kSum, kResult, kGather };
 /// The members of a rail, in the order that the network has.
 class Rail {
  public:
-  Rail(const Machines& machines, int rail) : rail_(rail) {
-    for (int machine = 0; machine < machines.count(); ++machine)
-      ranks_.push_back(machines.rank_at(machine, rail));
-    std::ranges::sort(ranks_);
-  }
+  Rail(const Machines& machines, int rail) : rail_(rail), ranks_(machines.ranks_of_rail(rail)) {}
   const std::vector<int>& ranks() const { return ranks_; }
   Connections to(WorkerBuilder& worker, int rank, Through through) const {
     return worker.to(next_to(rank, 1), reducer_tag(through, rail_));
@@ -66,7 +62,7 @@ class Rail {
     return ranks_[(place + step) % ranks_.size()];
   }
   const int rail_;
-  std::vector<int> ranks_;
+  const std::vector<int> ranks_;
 };
 
 std::vector<Contribution> all_of(const std::vector<int>& ranks, int tag) {

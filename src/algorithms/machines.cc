@@ -25,6 +25,13 @@ int Machines::rank_at(int machine, int place) const {
   return all[static_cast<size_t>(place) % all.size()];
 }
 
+std::vector<int> Machines::ranks_of_rail(int rail) const {
+  std::vector<int> ranks;
+  for (int machine = 0; machine < count(); ++machine) ranks.push_back(rank_at(machine, rail));
+  std::ranges::sort(ranks);
+  return ranks;
+}
+
 std::vector<int> Machines::neighbours(int rank) const {
   std::vector<int> others = ranks(of(rank));
   std::erase(others, rank);

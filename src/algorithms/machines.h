@@ -37,6 +37,8 @@ class Machines {
   /// address, or hear from (`step` -1), different ones.
   std::vector<int> others(int machine, int step) const;
   int rails() const { return rails_; }
+  /// The ranks of a rail, ascending: of each machine the one at that place.
+  std::vector<int> ranks_of_rail(int rail) const;
   /// Ranks of the machine that has most.
   int most_ranks() const { return most_ranks_; }
 

@@ -4,7 +4,6 @@
 #include <array>
 #include <atomic>
 #include <condition_variable>
-#include <map>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -57,24 +56,15 @@ struct Offer {
   }
 };
 
-/// The ranks of one rail, in ascending order; empty: this rank is no member. As algorithms have it.
+/// The ranks of this rank's rail, the members of its group; empty: it is a member of none.
 struct Place {
   std::vector<int> ranks;
-  int number = -1;
+  int number = -1;  // of this rank among them
 };
 Place place_of(std::span<const int> machines, int rank) {
-  std::map<int, std::vector<int>> ranks;
-  for (int r = 0; r < static_cast<int>(machines.size()); ++r)
-    ranks[machines[static_cast<size_t>(r)]].push_back(r);
-  size_t rails = machines.size();
-  for (const auto& [machine, of_it] : ranks) rails = std::min(rails, of_it.size());
-  const std::vector<int>& own = ranks[machines[static_cast<size_t>(rank)]];
-  const auto local = static_cast<size_t>(std::ranges::find(own, rank) - own.begin());
-  Place place;
-  if (local >= rails) return place;
-  for (const auto& [machine, of_it] : ranks) place.ranks.push_back(of_it[local]);
-  std::ranges::sort(place.ranks);
-  place.number = static_cast<int>(std::ranges::find(place.ranks, rank) - place.ranks.begin());
+  Place place{.ranks = planner::members_of_rail(machines, rank)};
+  if (!place.ranks.empty())
+    place.number = static_cast<int>(std::ranges::find(place.ranks, rank) - place.ranks.begin());
   return place;
 }
 

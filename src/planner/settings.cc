@@ -4,6 +4,7 @@
 #include <bit>
 #include <string>
 
+#include "algorithms/machines.h"
 #include "base/log.h"
 #include "base/parameters.h"
 #include "executor/program.h"
@@ -300,6 +301,13 @@ size_t team_bytes(const Settings& settings) {
 void set_team(Settings& settings, int ranks) {
   settings.team_ranks = ranks;
   settings.team_shape = team_shape_for(settings, ranks);
+}
+
+std::vector<int> members_of_rail(std::span<const int> machines, int rank) {
+  const algorithms::Machines of(static_cast<int>(machines.size()),
+                                {.machines = {machines.begin(), machines.end()}});
+  if (of.local(rank) >= of.rails()) return {};
+  return of.ranks_of_rail(of.local(rank));
 }
 
 int machines_in(const Settings& settings) {

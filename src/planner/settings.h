@@ -111,6 +111,9 @@ int usual_channels(const Settings& settings);
 
 /// How many machines the ranks are on.
 int machines_in(const Settings& settings);
+/// The ranks of `rank`'s rail, ascending: the members of its group of the network's reducer, as
+/// the schedules of CollNet have them. Empty: it is a member of none. `machines`: by rank.
+std::vector<int> members_of_rail(std::span<const int> machines, int rank);
 
 /// Returns the options for all schedules of these ranks: PAT has as many chunks in flight as any
 /// protocol's FIFOs have slots. The caller sets rank and root.

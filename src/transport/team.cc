@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -143,16 +144,15 @@ struct Team::Making {
   gpu::Multicast& multicast() const { return machine.multicast(); }
 
   void number(std::span<const int> machines) {
-    const auto machine_of = [&](int of) { return machines[static_cast<size_t>(of)]; };
+    std::map<int, int> counts;  // ranks of each machine so far
+    const int own = machines[static_cast<size_t>(rank)];
     first = rank;
     for (int peer = 0; peer < static_cast<int>(machines.size()); ++peer) {
-      int number = 0;
-      for (int other = 0; other < peer; ++other) number += machine_of(other) == machine_of(peer);
-      team->numbers_.push_back(number);
-      if (machine_of(peer) != machine_of(rank)) continue;
-      first = std::min(first, peer);
-      ++count;
+      const int machine = machines[static_cast<size_t>(peer)];
+      team->numbers_.push_back(counts[machine]++);
+      if (machine == own) first = std::min(first, peer);
     }
+    count = counts[own];
   }
 
   Status create() {

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "algorithms/machines.h"
 #include "lowering/routes.h"
 #include "schedule/order.h"
 
@@ -274,13 +275,10 @@ bool competes(const Settings& settings, const Variant& variant) {
 }
 
 int largest_team(std::span<const int> machines) {
-  int most = 0;
-  for (const int machine : machines) {
-    const auto ranks = static_cast<int>(std::ranges::count(machines, machine));
-    if (ranks < 2 || ranks > lowering::kMostTeamRanks) return 0;
-    most = std::max(most, ranks);
-  }
-  return most;
+  const algorithms::Machines of(static_cast<int>(machines.size()),
+                                {.machines = {machines.begin(), machines.end()}});
+  const bool can_all = of.rails() >= 2 && of.most_ranks() <= lowering::kMostTeamRanks;
+  return can_all ? of.most_ranks() : 0;
 }
 
 bool wants_team(const Settings& settings) {

@@ -286,6 +286,12 @@ Result<std::shared_ptr<Network>> open_table(const std::shared_ptr<PluginLibrary>
   }
 }
 
+/// Says `why` once in a process, not for each communicator. The caller is in Network::choose.
+void warn_once(const std::string& why) {
+  static std::set<std::string> told;
+  if (told.insert(why).second) LOG(Warn, Net, "{}", why);
+}
+
 }  // namespace
 
 void Network::tell_events_to(EventSink sink) { event_sink.store(sink, std::memory_order_release); }
@@ -309,10 +315,6 @@ Result<std::shared_ptr<Network>> Network::choose(const Wish& wish) {
   }
   const bool is_socket = wanted.empty() || equal_names(wanted, "Socket");
   const bool is_verbs = equal_names(wanted, verbs::kName);
-  static std::set<std::string> told;  // once in a process, not by each communicator
-  const auto warn = [&](const std::string& why) {
-    if (told.insert(why).second) LOG(Warn, Net, "{}", why);
-  };
   if (is_verbs || wanted.empty()) {
     // They have never carried anything over real NICs, so that those have to be asked for.
     const std::vector<verbs::PortState> ports =
@@ -328,7 +330,7 @@ Result<std::shared_ptr<Network>> Network::choose(const Wish& wish) {
       if (network.is_ok()) return network;
       tried.push_back(network.status().message());
     } else if (!active.empty()) {
-      warn(
+      warn_once(
           fmt::format("InfiniBand or RoCE ports are active ({}) and not used: data go to other "
                       "machines by TCP, with less bandwidth and more time on cores. NCCL_NET=IB "
                       "uses them (it has not been tried on real NICs); NCCL_NET=Socket is silent",
@@ -337,7 +339,8 @@ Result<std::shared_ptr<Network>> Network::choose(const Wish& wish) {
   }
   std::string all;
   for (const std::string& why : tried) {
-    if (is_socket) warn(fmt::format("{}; sockets serve instead: TCP, without that network", why));
+    if (is_socket)
+      warn_once(fmt::format("{}; sockets serve instead: TCP, without that network", why));
     all += fmt::format("; {}", why);
   }
   if (is_socket) return std::shared_ptr<Network>();
