@@ -1,6 +1,7 @@
 #include "base/thread.h"
 
 #include <unistd.h>
+#include <condition_variable>
 #include <csignal>
 #include <memory>
 
@@ -63,6 +64,34 @@ void Thread::detach() {
 void Thread::join() {
   if (process_ == getpid()) pthread_join(thread_, nullptr);
   process_ = 0;
+}
+
+std::optional<Status> run_within(std::string name, std::chrono::milliseconds patience,
+                                 std::function<Status()> call) {
+  struct Shared {
+    std::function<Status()> call;
+    std::mutex mutex;
+    std::condition_variable has_ended;
+    std::optional<Status> status;
+  };
+  const auto shared = std::make_shared<Shared>();
+  shared->call = std::move(call);
+  Result<Thread> thread = Thread::start(std::move(name), [shared] {
+    Status status = guarded(shared->call);
+    const std::lock_guard lock(shared->mutex);
+    shared->status = std::move(status);
+    shared->has_ended.notify_all();
+  });
+  if (!thread.is_ok()) return std::move(thread).status();
+  std::unique_lock lock(shared->mutex);
+  if (!shared->has_ended.wait_for(lock, patience, [&] { return shared->status.has_value(); })) {
+    thread->detach();
+    return std::nullopt;
+  }
+  Status status = std::move(*shared->status);
+  lock.unlock();
+  thread->join();
+  return status;
 }
 
 std::unique_lock<std::mutex> lock_at_exit(std::mutex& mutex, pid_t process) {

@@ -7,8 +7,10 @@
 #include <pthread.h>
 #include <sys/types.h>
 
+#include <chrono>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -38,6 +40,12 @@ class Thread {
   pthread_t thread_{};
   pid_t process_ = 0;  // of start(); 0: no thread
 };
+
+/// Runs `call`, which may hang in somebody else's code, on a thread of its own, and waits for
+/// `patience`. Nothing: it has not returned by then. The thread then keeps `call`, and all that
+/// `call` owns, until it returns, perhaps for ever.
+std::optional<Status> run_within(std::string name, std::chrono::milliseconds patience,
+                                 std::function<Status()> call);
 
 /// Locks `mutex` for the last work of `process`, which created the objects that the mutex guards. A
 /// child made by fork() may have inherited the mutex locked by a thread that it does not have. So

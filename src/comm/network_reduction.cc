@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <condition_variable>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -97,42 +97,28 @@ class Connecting : public std::enable_shared_from_this<Connecting> {
 
   /// The connected collective.
   Result<void*> wait() {
-    Thread thread = TRY(Thread::start("nccl collnet", [self = shared_from_this()] {
-      Result<void*> collective = self->connect();
-      std::lock_guard lock(self->mutex_);
-      if (self->is_given_up_) {
-        if (collective.is_ok()) self->network_->close(*collective);
-        return;
-      }
-      self->result_.emplace(std::move(collective));
-      self->done_.notify_all();
-    }));
-    std::unique_lock lock(mutex_);
-    const bool is_done =
-        done_.wait_for(lock, set_up_time(), [this] { return result_.has_value(); });
-    if (!is_done) {
-      is_given_up_ = true;
-      thread.detach();
-      return Status::remote_error(
-          "CollNet plug-in {} ({}), device {}: {} takes longer than {} s: does its reducer run? "
-          "(NICCOLITE_COLLNET_SECONDS)",
-          network_->name(), network_->origin(), network_->device(), step_.load(),
-          set_up_time().count());
-    }
-    lock.unlock();
-    thread.join();
-    return std::move(*result_);
+    const std::optional<Status> status = run_within(
+        "nccl collnet", set_up_time(), [self = shared_from_this()] { return self->connect(); });
+    std::lock_guard lock(mutex_);
+    if (status) TRY(status->copy());
+    if (collective_ != nullptr) return collective_;
+    is_given_up_ = true;
+    return Status::remote_error(
+        "CollNet plug-in {} ({}), device {}: {} takes longer than {} s: does its reducer run? "
+        "(NICCOLITE_COLLNET_SECONDS)",
+        network_->name(), network_->origin(), network_->device(), step_.load(),
+        set_up_time().count());
   }
 
  private:
-  Result<void*> connect() {
+  Status connect() {
     Result<void*> connected = network_->connect(handles_, place_, listener_);
     network_->close_listener(listener_);
     void* const collective = TRY(std::move(connected));
     step_ = "its first iallreduce";
     Status status = try_it(collective);
-    if (status.is_ok()) return collective;
-    network_->close(collective);
+    if (status.is_ok() && keep(collective)) return {};
+    network_->close(collective);  // without the mutex: it may hang, too
     return status;
   }
 
@@ -185,6 +171,11 @@ class Connecting : public std::enable_shared_from_this<Connecting> {
     }
     return {};
   }
+  bool keep(void* collective) {
+    std::lock_guard lock(mutex_);
+    if (!is_given_up_) collective_ = collective;
+    return !is_given_up_;
+  }
   bool is_given_up() {
     std::lock_guard lock(mutex_);
     return is_given_up_;
@@ -197,9 +188,8 @@ class Connecting : public std::enable_shared_from_this<Connecting> {
   const planner::Reductions reducible_;
   std::atomic<const char*> step_{"connect"};
   std::mutex mutex_;
-  std::condition_variable done_;
   bool is_given_up_ = false;
-  std::optional<Result<void*>> result_;
+  void* collective_ = nullptr;  // tried, and not given up
 };
 
 class Search {

@@ -1,9 +1,7 @@
 #include "transport/team.h"
 
 #include <algorithm>
-#include <condition_variable>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <utility>
 
@@ -20,35 +18,6 @@ namespace {
 // Time for a call of the driver about a team: without a fabric manager, some never return.
 constexpr std::chrono::milliseconds kPatience{5000};
 constexpr const char* kRemedy = "NCCL_NVLS_ENABLE=0 on all ranks does without it from the start";
-
-/// Runs `call` on a thread of its own. Nothing: it has not returned in time, and the thread, which
-/// then uses `call` and all that it names, may run for ever.
-std::optional<Status> run_within(std::function<Status()> call) {
-  struct Shared {
-    std::function<Status()> call;
-    std::mutex mutex;
-    std::condition_variable is_done;
-    std::optional<Status> status;
-  };
-  const auto shared = std::make_shared<Shared>();
-  shared->call = std::move(call);
-  Result<Thread> thread = Thread::start("niccolite-team", [shared] {
-    Status status = shared->call();
-    const std::lock_guard lock(shared->mutex);
-    shared->status = std::move(status);
-    shared->is_done.notify_all();
-  });
-  if (!thread.is_ok()) return std::move(thread).status();
-  std::unique_lock lock(shared->mutex);
-  if (!shared->is_done.wait_for(lock, kPatience, [&] { return shared->status.has_value(); })) {
-    thread->detach();
-    return std::nullopt;
-  }
-  Status status = std::move(*shared->status);
-  lock.unlock();
-  thread->join();
-  return status;
-}
 
 }  // namespace
 
@@ -207,7 +176,8 @@ Result<Team::Outcome> Team::make(const Options& options) {
   making->team->rank_ = making->rank;
   making->number(options.machines);
   const auto in_time = [&](const char* what, Status (Making::*step)()) -> TeamWord {
-    const std::optional<Status> status = run_within([making, step] { return ((*making).*step)(); });
+    const std::optional<Status> status =
+        run_within("nccl team", kPatience, [making, step] { return ((*making).*step)(); });
     if (!status)
       return {.obstacle = fmt::format("{} has not ended in {} s: is the fabric manager of the "
                                       "machine's switches at work? {}",

@@ -52,5 +52,28 @@ TEST(LockAtExit, NeverWaitsInAForkedChild) {
   held.release_in(std::chrono::milliseconds(0));
 }
 
+TEST(RunWithin, ReturnsTheStatusOfACallThatEnds) {
+  const auto hour = std::chrono::hours(1);
+  EXPECT_TRUE(run_within("call", hour, [] { return Status(); })->is_ok());
+  const auto refused = run_within("call", hour, [] { return Status::invalid_usage("refused"); });
+  EXPECT_EQ(refused->message(), "refused");
+  const auto thrown = run_within("call", hour, []() -> Status { throw std::bad_alloc(); });
+  EXPECT_FALSE(thrown->is_ok());
+}
+
+TEST(RunWithin, LeavesACallThatHangsWithAllThatItOwns) {
+  auto owned = std::make_shared<std::promise<void>>();
+  const std::weak_ptr<std::promise<void>> seen = owned;
+  std::promise<void>& released = *owned;
+  const auto status = run_within("call", std::chrono::milliseconds(10), [owned = std::move(owned)] {
+    owned->get_future().wait();
+    return Status();
+  });
+  EXPECT_FALSE(status.has_value());
+  ASSERT_FALSE(seen.expired());
+  released.set_value();
+  while (!seen.expired()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
 }  // namespace
 }  // namespace niccolite
