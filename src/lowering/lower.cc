@@ -8,7 +8,6 @@ namespace {
 
 using schedule::at;
 using schedule::BlockReference;
-using schedule::Buffer;
 using schedule::Instruction;
 using schedule::length;
 using schedule::Schedule;
