@@ -282,10 +282,9 @@ void add_options(CLI::App& app, Options& options) {
       ->type_name(kFile);
   add(app, kOutputFile, options.output_path, "-o", ": the schedule (docs/schedule-file.md)");
   app.add_option("-i,--import", options.import_path,
-                 "Read the schedule from this file (its JSON, MSCCL's XML, MSCCL++'s plan, or "
-                 "ForestColl's trees), and "
-                 "prove it with the "
-                 "fewest FIFO slots; --algorithm renames it")
+                 "Read the schedule from this file (its JSON, MSCCL's XML, MSCCL++'s plan, "
+                 "ForestColl's trees, or TE-CCL's solution), and prove it with the fewest FIFO "
+                 "slots; --algorithm renames it")
       ->type_name(kFile);
   add_flag(app, kJsonFlag, options.wants_json, " instead of text: the file that -o writes");
   app.add_flag("-c,--check", options.wants_proof,

@@ -5,11 +5,12 @@
 #include "importers/forestcoll_xml.h"
 #include "importers/msccl_xml.h"
 #include "importers/mscclpp_json.h"
+#include "importers/teccl_json.h"
 
 namespace niccolite::importers {
 namespace {
 
-std::string about_flow(const char* format, const Flow& flow) {
+std::string about_flow(std::string_view format, const Flow& flow) {
   return fmt::format("{}: {} moves of chunks, {} chunks{}", format, flow.moves.size(),
                      flow.layout.chunks, flow.layout.is_in_place ? ", in place" : "");
 }
@@ -21,7 +22,7 @@ bool has_member(std::string_view text, std::string_view quoted) {
 }
 bool is_mscclpp(std::string_view text) { return has_member(text, "\"gpus\""); }
 
-Result<Foreign> import_flow(const char* format, Result<Flow> flow) {
+Result<Foreign> import_flow(std::string_view format, Result<Flow> flow) {
   TRY(flow.status().copy());
   return Foreign{.file = TRY(to_schedule(flow.value())), .about = about_flow(format, flow.value())};
 }
@@ -40,7 +41,9 @@ Result<Foreign> import_msccl(std::string_view text) {
 
 }  // namespace
 
-bool is_foreign(std::string_view text) { return is_msccl_xml(text) || is_mscclpp(text); }
+bool is_foreign(std::string_view text) {
+  return is_msccl_xml(text) || is_mscclpp(text) || is_teccl_json(text);
+}
 
 bool says_no_collective(std::string_view text) { return is_forestcoll_xml(text); }
 
@@ -50,6 +53,10 @@ Result<Foreign> import(std::string_view text, std::optional<schedule::Collective
         "ForestColl trees",
         read_forestcoll_xml(text, collective.value_or(schedule::Collective::AllGather)));
   if (is_msccl_xml(text)) return import_msccl(text);
+  if (is_teccl_json(text)) {
+    TecclSolution solution = TRY(read_teccl_json(text));
+    return import_flow(solution.about, std::move(solution.flow));
+  }
   return import_flow("MSCCL++ plan", read_mscclpp_json(text));
 }
 
