@@ -254,7 +254,14 @@ std::vector<Finding> check_rdma(const Files& files) {
     }
   }
   if (active.empty() && down.empty()) return {note(kCheck, "none: machines are joined by TCP")};
-  if (!active.empty()) findings.push_back(fine(kCheck, "active: " + some_of(active)));
+  if (!active.empty()) {
+    findings.push_back(fine(kCheck, "active: " + some_of(active)));
+    if (parameters::net().empty() && parameters::net_plugin().empty())
+      findings.push_back(
+          note("rdma use", "not used: data go to other machines by TCP",
+               "NCCL_NET=IB uses the ports (not tried on real adapters yet), or NCCL_NET_PLUGIN "
+               "names a plug-in"));
+  }
   if (!down.empty())
     findings.push_back(warning(
         kCheck, "not active: " + some_of(down),

@@ -33,7 +33,7 @@ struct Version {
   bool is_result = false;
 };
 
-/// What moves read and write, and which of them results need.
+/// The versions that moves read and write, and whether a result needs them.
 class Analysis {
  public:
   Analysis(const Flow& flow, const Places& places)
@@ -157,7 +157,7 @@ class FlowWriter {
     Instruction instruction{};
     std::vector<int> to{};  // events
   };
-  /// What has become of a version so far.
+  /// How a version has been written so far.
   struct Known {
     int event = kNone;                     // that made it
     int sender = kNone;                    // of an input: the event that sends it

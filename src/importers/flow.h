@@ -3,8 +3,8 @@
 // gets, trees, and what solvers find come to it.
 //
 // to_schedule() executes it symbolically and writes the Schedule that does the same:
-//  - What nobody needs for a result is not moved.
-//  - A rank passes a chunk on in the instruction that makes it, or later, from memory: whichever
+//  - A chunk that no result needs is not moved.
+//  - A rank passes a chunk on in the instruction that makes it, or later, from memory. It does as
 //    needs fewer FIFO slots.
 //  - A chunk that only comes to be added is received by the instruction that adds it.
 //  - Blocks have nothing to do with each other: a worker has each eighth block, one after the
@@ -39,8 +39,8 @@ struct Flow {
   std::vector<Move> moves{};
 };
 
-/// InvalidUsage, with the line: a move reads what nobody wrote, adds a contribution twice, or adds
-/// several chunks that all lie in the memory of its rank. The schedule is not proved:
+/// InvalidUsage, with the line: a move reads a place that nobody wrote, adds a contribution twice,
+/// or adds several chunks that all lie in the memory of its rank. The schedule is not proved:
 /// schedule::least_depth() does that.
 Result<schedule::File> to_schedule(const Flow& flow);
 

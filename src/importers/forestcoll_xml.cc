@@ -44,7 +44,7 @@ struct Tree {
   int root;
   int chunks;
   int line;
-  std::vector<std::pair<int, int>> sends{};  // in an order in which a sender has what it sends
+  std::vector<std::pair<int, int>> sends{};  // in an order in which a sender already has its chunk
 };
 
 class Reader {

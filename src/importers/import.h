@@ -11,7 +11,7 @@ namespace niccolite::importers {
 
 struct Foreign {
   schedule::File file;
-  std::string about;  // one line on what was read
+  std::string about;  // one line on the text that was read
 };
 
 /// Is `text` in such a format, rather than a schedule file?

@@ -214,7 +214,7 @@ class Reader {
     std::map<std::string, std::vector<int>> peers{};  // of channels, by type
     std::vector<RemoteBuffer> remote{};
   };
-  /// What operations of a thread block name by number.
+  /// The things that operations of a thread block name by number.
   struct Names {
     int rank;
     std::map<std::string, std::vector<int>> channels{};  // of the GPU, by type

@@ -1,5 +1,5 @@
 // Places: where the chunks of a foreign program are, with names that stand for one memory made one;
-// and what is in them. Thread safety: values.
+// and which values are in them. Thread safety: values.
 #pragma once
 
 #include <memory>

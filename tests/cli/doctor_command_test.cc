@@ -82,7 +82,8 @@ TEST(DoctorCommand, FindsNothingWrongWithAMachineInOrder) {
   EXPECT_THAT(outcome.output,
               AllOf(HasSubstr("mlx5_0:1 (InfiniBand, 400 Gb/sec (4X NDR))"),
                     HasSubstr("by dma-buf"), ContainsRegex("fine +fabric manager +it runs"),
-                    ContainsRegex("fine +iommu"), HasSubstr("0 faults, 0 warnings")));
+                    ContainsRegex("fine +iommu"), HasSubstr("0 faults, 0 warnings"),
+                    ContainsRegex("note +rdma use +not used: [^\n]*\n +-> NCCL_NET=IB")));
 }
 
 TEST(DoctorCommand, NamesEachFaultWithARemedy) {
