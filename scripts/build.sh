@@ -31,3 +31,16 @@ build() {
   fi
   echo "built $directory in $((SECONDS - start)) s"
 }
+
+# python_of <minor version>: prints an interpreter of Python 3.<minor> that works, of the PATH or of pyenv (whose command on the PATH works
+# only for versions that are chosen); fails where there is none.
+python_of() {
+  local found
+  for found in "$(command -v "python3.$1")" "${PYENV_ROOT:-$HOME/.pyenv}/versions/3.$1".*/bin/"python3.$1"; do
+    if "$found" -c '' 2>/dev/null; then
+      echo "$found"
+      return
+    fi
+  done
+  return 1
+}
