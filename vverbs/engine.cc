@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/epoll.h"
 #include "objects.h"
 #include "options.h"
 
@@ -785,12 +786,8 @@ void run(Context& context) {
     epoll_event events[64];
     const auto left = alarm - Clock::now();
     // Short waits are spent awake by the microsecond, so that latencies are true.
-    timespec wait{};
-    const auto nanoseconds =
-        std::max<int64_t>(duration_cast<std::chrono::nanoseconds>(left).count(), 0);
-    wait.tv_sec = nanoseconds / 1000000000;
-    wait.tv_nsec = nanoseconds % 1000000000;
-    const int count = epoll_pwait2(context.poll_fd, events, 64, &wait, nullptr);
+    const int count =
+        niccolite::epoll_wait_for(context.poll_fd, events, std::max(left, Clock::duration::zero()));
     const std::lock_guard lock(context.mutex);
     if (context.stopping) return;
     for (int i = 0; i < count; ++i) handle(context, events[i]);

@@ -2,13 +2,11 @@
 
 #include <sched.h>
 #include <sys/eventfd.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <ctime>
 
 #include "base/epoll.h"
 
@@ -186,24 +184,11 @@ EventLoop::Clock::duration EventLoop::time_to_next_timer() const {
   return std::max(timers_.begin()->first.first - Clock::now(), Clock::duration::zero());
 }
 
-// Microseconds where the kernel can (Linux 5.11), else milliseconds, rounded up.
 int EventLoop::wait(std::span<epoll_event> events, Clock::duration limit) const {
-  using std::chrono::nanoseconds;
   const auto most = static_cast<int>(events.size());
   if (limit == Clock::duration::max()) return epoll_wait(epoll_.get(), events.data(), most, -1);
   if (limit == Clock::duration::zero()) return epoll_wait(epoll_.get(), events.data(), most, 0);
-#ifdef SYS_epoll_pwait2
-  const int64_t left = std::chrono::ceil<nanoseconds>(limit).count();
-  constexpr int64_t kSecond = 1'000'000'000;
-  const timespec time{.tv_sec = left / kSecond, .tv_nsec = left % kSecond};
-  const auto count =
-      syscall(SYS_epoll_pwait2, epoll_.get(), events.data(), most, &time, nullptr, 0);
-  // Any other error means that the call is not available: sandboxes give different errors for it.
-  if (count >= 0 || errno == EINTR) return static_cast<int>(count);
-#endif
-  const auto left_now = std::chrono::ceil<std::chrono::milliseconds>(limit);
-  return epoll_wait(epoll_.get(), events.data(), most,
-                    static_cast<int>(std::min<int64_t>(left_now.count(), 60'000)));
+  return epoll_wait_for(epoll_.get(), events, limit);
 }
 
 void EventLoop::run_timers() {

@@ -1,13 +1,11 @@
 #include "gpu/virtual/event_sources.h"
 
 #include <sys/eventfd.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <ctime>
 
 #include "base/epoll.h"
 
@@ -19,18 +17,6 @@ constexpr int kMostEvents = 16;                    // of one wait; the next has 
 
 thread_local bool serves =
     false;  // this thread is between begin() and end(), and need not be woken
-
-// Microseconds where the kernel can (Linux 5.11), else milliseconds, rounded up.
-int wait_for(int set, std::array<epoll_event, kMostEvents>& events,
-             std::chrono::microseconds most) {
-#ifdef SYS_epoll_pwait2
-  const timespec time{.tv_sec = most.count() / 1'000'000,
-                      .tv_nsec = most.count() % 1'000'000 * 1000};
-  const auto count = syscall(SYS_epoll_pwait2, set, events.data(), kMostEvents, &time, nullptr, 0);
-  if (count >= 0 || errno == EINTR) return static_cast<int>(count);
-#endif
-  return epoll_wait(set, events.data(), kMostEvents, static_cast<int>((most.count() + 999) / 1000));
-}
 
 }  // namespace
 
@@ -139,7 +125,7 @@ bool EventSources::wait(std::chrono::microseconds most) {
   const int set = waited_ != 0 ? sources_.at(waited_)->descriptor() : set_.get();
   lock.unlock();
   std::array<epoll_event, kMostEvents> events;
-  const int count = wait_for(set, events, most);
+  const int count = epoll_wait_for(set, events, most);
   lock.lock();
   const auto end = events.begin() + std::max(count, 0);
   const auto others = std::remove_if(
