@@ -11,7 +11,6 @@ template auto decimal_point_impl<char>(locale_ref) -> char;
 template void buffer<char>::append(const char*, const char*);
 template auto dragonbox::to_decimal(float) noexcept -> dragonbox::decimal_fp<float>;
 template auto dragonbox::to_decimal(double) noexcept -> dragonbox::decimal_fp<double>;
-template void vformat_to(buffer<char>&, string_view, basic_format_args<FMT_BUFFER_CONTEXT(char)>,
-                         locale_ref);
+template void vformat_to(buffer<char>&, string_view, basic_format_args<format_context>, locale_ref);
 }  // namespace detail
 FMT_END_NAMESPACE
