@@ -39,7 +39,7 @@ add_library(niccolite_flags INTERFACE)
 target_compile_options(niccolite_flags INTERFACE -Wall -Wextra -Wshadow -Wconversion ${NICCOLITE_STRICT})
 target_include_directories(niccolite_flags INTERFACE ${PROJECT_SOURCE_DIR}/src)
 target_link_libraries(niccolite_flags INTERFACE Threads::Threads ${CMAKE_DL_LIBS})
-# For our own mutexes, which say what they guard. New libc++ also marks std::mutex, whose uses here say nothing.
+# For our own mutexes, whose users are annotated. New libc++ marks std::mutex, too, whose users are not.
 if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang" AND NICCOLITE_WARNINGS_ARE_ERRORS)
   target_compile_options(niccolite_flags INTERFACE -Wthread-safety)
 endif()
