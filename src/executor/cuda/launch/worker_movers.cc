@@ -25,7 +25,8 @@ uint32_t warps_of_copy_within(const Launch& launch, const CompactWorker& worker)
   const uint32_t width = stride_width(launch, worker.work);
   if (width == advertisement::kAlignment) return kWarpsOfCopyWithin;
   const CompactInstruction& copy = launch.program->instructions[worker.first];
-  const auto apart = static_cast<uint32_t>(std::abs(int{copy.source_block} - int{copy.target_block}));
+  const auto apart =
+      static_cast<uint32_t>(std::abs(int{copy.source_block} - int{copy.target_block}));
   return apart * width % advertisement::kAlignment == 0 ? 1 : kWarpsOfShiftedCopyWithin;
 }
 
