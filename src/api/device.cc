@@ -73,7 +73,7 @@ Status query_properties(ncclComm_t handle, ncclCommProperties_t* props) {
   answer.multimemSupport = false;
   answer.nLsaTeams = rail(*communicator).nRanks;
   answer.hostRmaSupport =
-      communicator->configuration().one_sided && communicator->ways().maps_all_memory();
+      communicator->configuration().one_sided && communicator->ways().has_windows();
   // The type before 2.29.5 is one byte, with the same value.
   std::memcpy(static_cast<void*>(props), &answer,
               std::min(props->size, properties_size(props->version)));
@@ -133,7 +133,7 @@ Result<comm::Completion> create_device_communicator(ncclComm_t handle,
     return Status::invalid_usage(
         "{} : rank {}: ranks of this communicator cannot map the memory of others, because they "
         "are "
-        "on several machines or lack peer access, and so there are no windows for kernels "
+        "on several machines or lack peer access, and so kernels reach no windows "
         "(ncclCommQueryProperties says so: deviceApiSupport is false). Use the calls of the host, "
         "or "
         "a communicator of the ranks of one machine (ncclCommSplit)",

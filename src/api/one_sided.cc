@@ -84,7 +84,10 @@ Status locate(Communicator& communicator, const PutArguments& arguments, OneSide
         "this communicator, registered with NCCL_WIN_COLL_SYMMETRIC",
         kFunction, communicator.rank(), arguments.source, call.bytes);
   call.source = arguments.source;
-  call.target = window->copy_of(arguments.peer) + arguments.offset;
+  std::byte* const copy = window->copy_of(arguments.peer);
+  call.target = copy == nullptr ? nullptr : copy + arguments.offset;
+  call.window = window->number();
+  call.offset = arguments.offset;
   return {};
 }
 

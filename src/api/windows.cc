@@ -55,7 +55,7 @@ Status get_user_pointer(ncclComm_t handle, ncclWindow_t window, void** answer) {
     return Status::invalid_argument("{} : outUserPtr argument is NULL", kFunction);
   *answer = nullptr;
   TRY(communicator->lifetime().check_usable());
-  if (parameters::win_enable() == 0 || !communicator->ways().maps_all_memory()) return {};
+  if (parameters::win_enable() == 0 || !communicator->ways().has_windows()) return {};
   if (window == nullptr) return Status::invalid_argument("{} : win argument is NULL", kFunction);
   const auto found = communicator->buffers().find_window(window);
   if (found == nullptr)

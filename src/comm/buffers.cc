@@ -63,6 +63,11 @@ std::shared_ptr<const registry::Window> Buffers::find_window(const void* handle)
   return windows_ == nullptr ? nullptr : windows_->find(handle);
 }
 
+std::shared_ptr<const registry::Window> Buffers::find_numbered(uint64_t number) {
+  std::lock_guard lock(windows_mutex_);
+  return windows_ == nullptr ? nullptr : windows_->find_numbered(number);
+}
+
 std::shared_ptr<const registry::Window> Buffers::find_window_of(const void* pointer, size_t bytes) {
   std::lock_guard lock(windows_mutex_);
   return windows_ == nullptr ? nullptr : windows_->containing(pointer, bytes);

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 
@@ -67,6 +68,8 @@ class Buffers {
   Status deregister_window(const void* handle) EXCLUDES(windows_mutex_);
   /// Null when `handle` is no window of this communicator.
   std::shared_ptr<const registry::Window> find_window(const void* handle) EXCLUDES(windows_mutex_);
+  /// See registry::Windows::find_numbered().
+  std::shared_ptr<const registry::Window> find_numbered(uint64_t number) EXCLUDES(windows_mutex_);
   /// See registry::Windows::containing().
   std::shared_ptr<const registry::Window> find_window_of(const void* pointer, size_t bytes)
       EXCLUDES(windows_mutex_);

@@ -96,12 +96,30 @@ Result<double> Communicator::predict(std::span<const calls::Task> tasks) {
 }
 
 std::unique_ptr<operations::OneSided> Communicator::make_one_sided() {
-  return std::make_unique<operations::OneSided>(
-      machine_, device(), member_.get(), control_.words(),
-      [this](std::span<const bootstrap::Query> queries, const Deadline& until) {
-        return peers_.ask(Question::Signals, queries, until);
-      },
-      graphs_);
+  return std::make_unique<operations::OneSided>(operations::OneSided::Options{
+      .machine = machine_,
+      .device = device(),
+      .member = member_.get(),
+      .control = control_.words(),
+      .ask = [this](
+                 std::span<const bootstrap::Query> queries,
+                 const Deadline& until) { return peers_.ask(Question::Signals, queries, until); },
+      .graphs = graphs_,
+      .is_remote = [this](int peer) { return endpoint_ != nullptr && membership_.is_remote(peer); },
+      .connect = [this](int peer,
+                        const Deadline& until) { return endpoint_->connect_for_puts(peer, until); },
+      .find_window = [this](uint64_t number) { return buffers_.find_numbered(number); }});
+}
+
+// A refusal is a failure of all ranks: the peer's next put would wait for ever. On a proxy's
+// thread.
+bool Communicator::land(int peer, std::span<const std::byte> chunk) {
+  const log::ScopedDevice speaks_for(device());
+  Status landed = one_sided_->land(peer, chunk);
+  if (landed.is_ok()) return true;
+  if (!is_left_to_graphs_.load(std::memory_order_relaxed) && !lifetime_.waits().raised())
+    fail_all(std::move(landed).with_context("ncclPutSignal").with_peer(peer));
+  return false;
 }
 
 Result<const void*> Communicator::register_window(void* user, size_t bytes, int flags) {
@@ -123,7 +141,8 @@ Result<registry::DeviceComm> Communicator::make_device_comm(const registry::Devi
 // All ranks have registered the same windows, between the same operations of theirs.
 void Communicator::open_windows() {
   const registry::Windows& windows = *buffers_.windows();
-  if (!windows.had_any() || endpoint_ == nullptr) return;
+  // Across machines, plans do without: not all ranks reach the buffers.
+  if (!windows.had_any() || !ways_.maps_all_memory() || endpoint_ == nullptr) return;
   endpoint_->open_windows();
   for (int peer = 0; peer < nranks(); ++peer)
     if (ways_.reach().windows[static_cast<size_t>(peer)] && peer != rank())

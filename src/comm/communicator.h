@@ -185,6 +185,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status check_operable() const;
   std::unique_ptr<operations::OneSided> make_one_sided();
   void open_windows();
+  /// See transport::Landing.
+  bool land(int peer, std::span<const std::byte> chunk);
 
   // How it becomes ready (initialization.cc).
   Status join_and_connect(const Meeting& meeting);
@@ -249,6 +251,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Ways ways_;
   std::shared_ptr<transport::net::Network>
       network_;  // to other machines, until it is ready; null: sockets
+  std::unique_ptr<operations::OneSided>
+      one_sided_;  // of one rank, too; the endpoint's puts land here
   std::unique_ptr<transport::Endpoint> endpoint_;
   std::shared_ptr<profiling::ConnectionEvents> connection_events_;  // the endpoint has it, too
   std::shared_ptr<profiling::Profiling> profiling_;       // the recorder of log_ has it, too
@@ -256,7 +260,6 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::unique_ptr<operations::PlanAgreement> agreement_;  // where all ranks can map all others'
   std::unique_ptr<operations::MessageAgreement> message_agreement_;  // the same
   std::unique_ptr<operations::OperationQueue> operations_;           // of one rank, too
-  std::unique_ptr<operations::OneSided> one_sided_;                  // the same
   bool has_team_ = false;                                            // make_team() has made one
   bool is_suspended_ = false;                                        // guarded by usage_
   uint64_t children_ = 0;  // made so far; guarded by usage_

@@ -288,6 +288,7 @@ Status Communicator::serve_peers(const planner::Settings& settings,
   if (ways_.needs_network()) carrier.network = network_ = std::move(network);
   log_.open(nranks());
   connection_events_ = std::make_shared<profiling::ConnectionEvents>(log_->recorder());
+  one_sided_ = make_one_sided();
   endpoint_ = std::make_unique<transport::Endpoint>(
       machine_, device(), *member_, transport::Shapes{settings.shapes, settings.message_shapes},
       ways_.reach(),
@@ -295,8 +296,8 @@ Status Communicator::serve_peers(const planner::Settings& settings,
         return peers_.ask(Question::Connect, queries, until);
       },
       [this](Status why) { network_failed(std::move(why)); }, std::move(carrier),
-      connection_events_, std::move(team));
-  one_sided_ = make_one_sided();
+      connection_events_, std::move(team),
+      [this](int peer, std::span<const std::byte> chunk) { return land(peer, chunk); });
   share_buffers(settings.maps_captured);
   start_tuning(settings);
   TRY(supervision_.start(
@@ -427,9 +428,14 @@ void Communicator::make_operations(const planner::Settings& settings) {
       .tuning = tuning_.get(),
       .profiling = profiling_.get(),
       .orders_launches = configuration_.orders_launches && nranks() > 1 && log_.is_open()});
-  auto windows = std::make_unique<registry::Windows>(machine_, device(), member_.get(),
-                                                     ways_.load_store_ranks(membership_),
-                                                     /*are_possible=*/ways_.maps_all_memory());
+  std::vector<int> neighbours;
+  for (int peer = 0; peer < nranks(); ++peer)
+    if (!membership_.is_remote(peer)) neighbours.push_back(peer);
+  auto windows = std::make_unique<registry::Windows>(
+      machine_, device(), member_.get(),
+      registry::Windows::Options{.team_ranks = ways_.load_store_ranks(membership_),
+                                 .are_possible = ways_.has_windows(),
+                                 .neighbours = std::move(neighbours)});
   auto device_comms =
       std::make_unique<registry::DeviceComms>(machine_, device(), member_.get(), *windows);
   buffers_.open_windows(std::move(windows), std::move(device_comms));

@@ -286,7 +286,6 @@ void Communicator::release_after_graphs() {
 // Gives back the resources of kernels.
 void Communicator::release() {
   const log::ScopedDevice speaks_for(device());
-  one_sided_.reset();
   buffers_.close_windows();
   buffers_.close_exports();
   operations_.reset();
@@ -297,6 +296,7 @@ void Communicator::release() {
   supervision_.release();
   log_.close();
   endpoint_.reset();
+  one_sided_.reset();
   member_.reset();
   control_.release();
 }

@@ -57,10 +57,14 @@ class Ways {
   const std::string& torn_link() const { return torn_link_; }
   /// Does the network connect ranks that have no other way to each other?
   bool needs_network() const { return spans_machines_ || (lacks_access_ && lacks_host_); }
-  /// Can every rank map the memory of all others? Else windows are null, and there are no puts and
-  /// signals.
+  /// Can every rank map the memory of all ranks of its machine? Else windows are null, and there
+  /// are no puts and signals.
+  bool has_windows() const { return !lacks_access_; }
+  /// Can it map the memory of all ranks? Else kernels of the user reach no windows by a device
+  /// communicator.
   bool maps_all_memory() const { return !needs_network() && !lacks_access_; }
-  /// Refuses puts and signals to, and waits for, ranks whose memory cannot be mapped: InvalidUsage.
+  /// Refuses puts and signals to, and waits for, ranks of this machine whose memory cannot be
+  /// mapped: InvalidUsage.
   Status check(const operations::OneSidedCall& call, const Membership& membership) const;
   /// The size of the load-store teams (ncclTeamLsa): ranks that follow each other, whose kernels
   /// may use each other's memory. All teams are of one size; see Membership::team_size(). Where

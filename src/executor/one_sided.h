@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "executor/launch.h"
+#include "executor/protocol/fifo.h"
+#include "executor/protocol/put.h"
 #include "executor/protocol/signal.h"
 
 namespace niccolite::executor {
@@ -17,6 +19,17 @@ struct Put {
   size_t bytes = 0;
   SignalLine* own = nullptr;    // this rank's line for the target
   uint64_t* arrived = nullptr;  // in the target's line for this rank
+};
+
+/// To a rank of another machine (protocol/put.h).
+struct RelayedPut {
+  const std::byte* source = nullptr;
+  uint64_t bytes = 0;   // 0: nothing but the signal
+  uint64_t window = 0;  // of the target, by its number
+  uint64_t offset = 0;
+  SignalLine* own = nullptr;  // this rank's line for the target
+  PortAddress port;           // the sending end of the connection for puts
+  ControlWords* control = nullptr;
 };
 
 struct SignalWait {

@@ -1,10 +1,15 @@
 // OneSided: the one-sided operations of one communicator: puts into windows, signals, waits for
 // signals. They are ordered by their streams alone, and not with the communicator's other
 // operations: a wait on one stream must not hold up the put on another that its peer is waiting
-// for. Thread safety: run() by one thread at a time, answer() by any.
+// for. Puts to ranks of other machines go by the network (executor/protocol/put.h), and land()
+// takes theirs. Thread safety: run() by one thread at a time, answer() by any, land() by one thread
+// at a time.
 #pragma once
 
+#include <functional>
+#include <map>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "executor/one_sided.h"
@@ -17,10 +22,21 @@ namespace niccolite::operations {
 
 class OneSided {
  public:
-  /// The arguments outlive this. See transport::Signals.
-  OneSided(gpu::Machine& machine, int device, const bootstrap::Member* member,
-           executor::ControlWords* control, transport::Endpoint::Ask ask,
-           std::shared_ptr<GraphUses> graphs);
+  struct Options {
+    gpu::Machine& machine;
+    int device = 0;
+    const bootstrap::Member* member = nullptr;  // null: one rank
+    executor::ControlWords* control = nullptr;
+    transport::Endpoint::Ask ask{};  // see transport::Signals
+    std::shared_ptr<GraphUses> graphs{};
+    std::function<bool(int peer)> is_remote{};  // on another machine?
+    /// The sending end of the connection for puts to such a peer (transport::Endpoint).
+    std::function<Result<executor::PortAddress>(int peer, const Deadline& deadline)> connect{};
+    /// Null: no live window of this rank's has that number.
+    std::function<std::shared_ptr<const registry::Window>(uint64_t number)> find_window{};
+  };
+  /// All that is pointed to outlives this.
+  explicit OneSided(Options options);
 
   /// Queues the call, or adds it to the graph that its stream captures. The first to a peer asks it
   /// for its counters.
@@ -28,6 +44,10 @@ class OneSided {
   Result<Bytes> answer(int from, std::span<const std::byte> request) {
     return signals_.answer(from, request);
   }
+  /// A chunk of a put of a rank of another machine has come (transport::Landing): stores it, and
+  /// raises the signal behind the last one. Refuses a chunk that does not lie in a window. On the
+  /// thread of a proxy, chunks of one peer one after the other.
+  Status land(int from, std::span<const std::byte> chunk);
   /// Device memory that signals take.
   size_t allocated_bytes() { return signals_.allocated_bytes(); }
   /// Waits until everything queued is done, launches of graphs included; false at the deadline.
@@ -35,13 +55,15 @@ class OneSided {
 
  private:
   Status put(const OneSidedCall& call, const Deadline& deadline);
+  Status put_remote(const OneSidedCall& call, const Deadline& deadline);
+  Status raise(int from);
   Status wait(const OneSidedCall& call);
 
+  const Options options_;
   gpu::Machine& machine_;
-  const int device_;
-  executor::ControlWords* const control_;
   transport::Signals signals_;
   WorkInFlight in_flight_;
+  std::map<int, uint64_t> raised_;  // by origin on another machine; land() only
 };
 
 }  // namespace niccolite::operations

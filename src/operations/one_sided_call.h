@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "gpu/streams.h"
@@ -11,7 +12,11 @@ namespace niccolite::operations {
 /// A put with its signal, a signal alone (0 bytes), or a wait (`waits` is not empty).
 struct OneSidedCall {
   const void* source = nullptr;
-  std::byte* target = nullptr;  // in the peer's copy of a window, at its address in this process
+  // In the peer's copy of a window: its address in this process; null where the peer is on another
+  // machine. The window's number and the place in it.
+  std::byte* target = nullptr;
+  uint64_t window = 0;
+  uint64_t offset = 0;
   size_t bytes = 0;
   int peer = -1;  // of a put
   struct Wait {

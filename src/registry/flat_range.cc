@@ -25,7 +25,7 @@ Table& table() {
 Result<std::shared_ptr<FlatRange>> FlatRange::obtain(gpu::Mappings& mappings, const Source& source,
                                                      const Deadline& deadline) {
   size_t first = 0;
-  while (!source.is_here(static_cast<int>(first))) ++first;
+  while (!source.is_here(source.ranks[first])) ++first;
   std::shared_ptr<FlatRange> range;
   {
     std::lock_guard lock(table().mutex);
@@ -45,22 +45,22 @@ Result<std::shared_ptr<FlatRange>> FlatRange::obtain(gpu::Mappings& mappings, co
 
 Status FlatRange::map(gpu::Mappings& mappings, const Source& source, const Deadline& deadline) {
   std::set<int> devices;
-  const auto nranks = static_cast<int>(source.parts.size());
-  for (int rank = 0; rank < nranks; ++rank)
-    if (source.is_here(rank)) devices.insert(source.parts[static_cast<size_t>(rank)].device);
+  for (size_t place = 0; place < source.parts.size(); ++place)
+    if (source.is_here(source.ranks[place])) devices.insert(source.parts[place].device);
   range_ = TRY(
       mappings.reserve_addresses(source.device, source.layout.bytes(), source.layout.granularity));
   const std::vector<int> all(devices.begin(), devices.end());
-  for (int rank = 0; rank < nranks; ++rank)
-    TRY(map_part(mappings, source, rank, all, deadline).with_context("memory of rank {}", rank));
+  for (size_t place = 0; place < source.parts.size(); ++place)
+    TRY(map_part(mappings, source, place, all, deadline)
+            .with_context("memory of rank {}", source.ranks[place]));
   return {};
 }
 
-Status FlatRange::map_part(gpu::Mappings& mappings, const Source& source, int rank,
+Status FlatRange::map_part(gpu::Mappings& mappings, const Source& source, size_t place,
                            const std::vector<int>& devices, const Deadline& deadline) {
-  const WindowPart& part = source.parts[static_cast<size_t>(rank)];
-  uint64_t offset = source.layout.pieces[static_cast<size_t>(rank)];
-  if (!source.is_here(rank))
+  const WindowPart& part = source.parts[place];
+  uint64_t offset = source.layout.pieces[place];
+  if (!source.is_here(source.ranks[place]))
     return map_pieces(mappings, range_, offset, part.address, part.pieces, devices, deadline);
   for (const PieceName& piece : part.pieces) {
     const auto mine =

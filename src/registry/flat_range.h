@@ -1,6 +1,6 @@
-// FlatRange: the memory of all ranks of a window, mapped in one range of this process's addresses,
-// as FlatLayout says. The ranks of one process share one range: on 256 virtual GPUs a range of each
-// rank would have 65,536 mappings. Thread safety: any thread.
+// FlatRange: the memory of a machine's ranks in a window, mapped in one range of this process's
+// addresses, as FlatLayout says. The ranks of one process share one range: on 256 virtual GPUs a
+// range of each rank would have 65,536 mappings. Thread safety: any thread.
 #pragma once
 
 #include <functional>
@@ -19,8 +19,9 @@ class FlatRange {
  public:
   /// The memory of the parts, and the way to map it.
   struct Source {
-    std::span<const WindowPart> parts;  // by rank
+    std::span<const WindowPart> parts;  // in the order of `ranks`, as the layout has them
     const FlatLayout& layout;
+    std::span<const int> ranks;             // of the machine
     std::function<bool(int rank)> is_here;  // in this process?
     int device;                             // of this rank
   };
@@ -34,7 +35,7 @@ class FlatRange {
  private:
   FlatRange() = default;
   Status map(gpu::Mappings& mappings, const Source& source, const Deadline& deadline);
-  Status map_part(gpu::Mappings& mappings, const Source& source, int rank,
+  Status map_part(gpu::Mappings& mappings, const Source& source, size_t place,
                   const std::vector<int>& devices, const Deadline& deadline);
 
   std::mutex mutex_;  // held while it is mapped

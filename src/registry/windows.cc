@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <numeric>
 #include <shared_mutex>
 
 #include "base/log.h"
@@ -15,7 +16,16 @@ namespace {
 constexpr size_t kAlignment =
     4096;  // of a window's start in its memory: NCCL_WIN_REQUIRED_ALIGNMENT
 constexpr std::chrono::minutes kMapTime{2};  // peers hand memory over from threads of their own
-constexpr size_t kRecordPlace = 128;         // a line, so that no two records share one
+
+Windows::Options with_neighbours(Windows::Options options, int nranks) {
+  if (options.neighbours.empty()) {
+    options.neighbours.resize(static_cast<size_t>(nranks));
+    std::iota(options.neighbours.begin(), options.neighbours.end(), 0);
+  }
+  return options;
+}
+
+constexpr size_t kRecordPlace = 128;  // a line, so that no two records share one
 constexpr size_t kRecordPage = 8 << 10;
 
 // The windows of all communicators of the process, for calls that name no communicator.
@@ -117,13 +127,11 @@ Status Windows::Table::remove(Handle window) {
   return {};
 }
 
-Windows::Windows(gpu::Machine& machine, int device, bootstrap::Member* member, int team_ranks,
-                 bool are_possible)
+Windows::Windows(gpu::Machine& machine, int device, bootstrap::Member* member, Options options)
     : machine_(machine),
       device_(device),
       member_(member),
-      team_ranks_(team_ranks),
-      are_possible_(are_possible),
+      options_(with_neighbours(std::move(options), nranks())),
       records_(machine, device),
       shifts_(machine, device, nranks()),
       table_(machine, device) {}
@@ -142,41 +150,51 @@ Result<Windows::Handle> Windows::add_resources(void* memory, size_t bytes) {
 
 Result<Windows::Handle> Windows::add(void* user, size_t bytes, int flags, Purpose purpose) {
   const bool is_enabled =
-      are_possible_ && (purpose == Purpose::Resources || parameters::win_enable() != 0);
+      options_.are_possible && (purpose == Purpose::Resources || parameters::win_enable() != 0);
   Contribution mine = contribute(user, bytes, flags, is_enabled);
-  const std::vector<WindowPart> parts = TRY(exchange(mine.part));
-  ++added_;
+  std::vector<WindowPart> parts = TRY(exchange(mine.part));
+  const uint64_t number = added_++;
   TRY(check(parts));
   if (!std::all_of(parts.begin(), parts.end(), [](const auto& part) { return part.is_enabled; }))
     return Handle{nullptr};
-  const FlatLayout layout = lay_out(parts);
-  TRY(check(layout, parts));
-
+  TRY(check(lay_out(parts), parts));  // of all ranks, so that all come to the same result
   auto window = std::make_shared<Window>();
+  for (const WindowPart& part : parts) window->bytes_.push_back(part.bytes);
+  std::vector<WindowPart> of_neighbours;
+  for (const int peer : options_.neighbours)
+    of_neighbours.push_back(std::move(parts[static_cast<size_t>(peer)]));
+  const FlatLayout layout = lay_out(of_neighbours);
+
   window->rank_ = rank();
+  window->number_ = number;
   window->flags_ = flags;
   window->user_ = static_cast<std::byte*>(user);
-  window->team_first_ = rank() / team_ranks_ * team_ranks_;
-  window->team_ranks_ = team_ranks_;
+  window->team_ranks_ = options_.team_ranks;
+  window->team_first_ = rank() / window->team_ranks_ * window->team_ranks_;
   window->stride_4g_ = static_cast<uint32_t>(layout.stride >> 32);
   window->pieces_ = std::move(mine.pieces);
-  const FlatRange::Source source{.parts = parts,
+  const FlatRange::Source source{.parts = of_neighbours,
                                  .layout = layout,
+                                 .ranks = options_.neighbours,
                                  .is_here = [this](int peer) { return is_here(peer); },
                                  .device = device_};
   Result<std::shared_ptr<FlatRange>> range =
       FlatRange::obtain(machine_, source, Deadline::after(kMapTime));
-  // All ranks also agree that each has mapped the others' memory.
-  const std::vector<uint64_t> bases = TRY(agree(range.is_ok() ? Status() : range.status().copy(),
-                                                range.is_ok() ? range.value()->data() : nullptr));
+  // All ranks also agree that each has mapped its neighbours' memory.
+  const std::vector<uint64_t> all_bases =
+      TRY(agree(range.is_ok() ? Status() : range.status().copy(),
+                range.is_ok() ? range.value()->data() : nullptr));
   if (purpose == Purpose::User) {
     had_any_ = true;
     had_symmetric_ |= window->is_symmetric();
   }
   window->range_ = std::move(range).take();
-  for (size_t peer = 0; peer < parts.size(); ++peer) {
-    window->bytes_.push_back(parts[peer].bytes);
-    window->copies_.push_back(window->range_->data() + layout.starts[peer]);
+  window->copies_.resize(window->bytes_.size());
+  std::vector<uint64_t> bases;
+  for (size_t i = 0; i < options_.neighbours.size(); ++i) {
+    const auto peer = static_cast<size_t>(options_.neighbours[i]);
+    window->copies_[peer] = window->range_->data() + layout.starts[i];
+    bases.push_back(all_bases[peer]);
   }
   return enter(std::move(window), layout, bases, purpose);
 }
@@ -316,10 +334,12 @@ Result<std::vector<uint64_t>> Windows::agree(Status mine, const std::byte* base)
 
 Result<Windows::Handle> Windows::enter(std::shared_ptr<Window> window, const FlatLayout& layout,
                                        std::span<const uint64_t> bases, Purpose purpose) {
-  std::vector<uint64_t> shifts;  // modulo 2^64
-  for (const uint64_t base : bases)
-    shifts.push_back(base + layout.starts[static_cast<size_t>(rank())] -
-                     reinterpret_cast<uint64_t>(window->user()));
+  const std::vector<int>& neighbours = options_.neighbours;
+  const auto own = static_cast<size_t>(std::ranges::find(neighbours, rank()) - neighbours.begin());
+  std::vector<uint64_t> shifts(static_cast<size_t>(nranks()));  // modulo 2^64
+  for (size_t i = 0; i < neighbours.size(); ++i)
+    shifts[static_cast<size_t>(neighbours[i])] =
+        bases[i] + layout.starts[own] - reinterpret_cast<uint64_t>(window->user());
   WindowRecord record;
   const auto team = window->bytes_.begin() + window->team_first();
   record.bytes = *std::min_element(team, team + window->team_ranks());
@@ -329,8 +349,8 @@ Result<Windows::Handle> Windows::enter(std::shared_ptr<Window> window, const Fla
   record.stride_4g = window->stride_4g();
   record.flags = static_cast<uint32_t>(window->flags());
   LOG(Info, Reg, "window of {} bytes at {}: {} copies {} GiB apart from {} on", window->bytes(),
-      static_cast<const void*>(window->user()), window->nranks(), layout.stride >> 30,
-      static_cast<const void*>(window->copy_of(0)));
+      static_cast<const void*>(window->user()), neighbours.size(), layout.stride >> 30,
+      static_cast<const void*>(window->copy_of(neighbours.front())));
   std::lock_guard lock(mutex_);
   window->shifts_ = TRY(shifts_.add(shifts));
   const Handle handle = TRY(records_.add(record));
@@ -339,6 +359,7 @@ Result<Windows::Handle> Windows::enter(std::shared_ptr<Window> window, const Fla
   window->is_of_user_ = purpose == Purpose::User;
   live_.emplace(handle, window);
   by_begin_.emplace(window->user(), window);
+  if (purpose == Purpose::User) by_number_.emplace(window->number(), window);
   ProcessWindows::instance().add(handle, std::move(window));
   return handle;
 }
@@ -357,6 +378,7 @@ Status Windows::remove(Handle handle) {
   window = std::move(found->second);
   live_.erase(found);
   std::erase_if(by_begin_, [&](const auto& entry) { return entry.second == window; });
+  by_number_.erase(window->number());
   ProcessWindows::instance().remove(handle);
   records_.remove(handle);
   return {};
@@ -366,6 +388,12 @@ std::shared_ptr<const Window> Windows::find(Handle handle) const {
   std::lock_guard lock(mutex_);
   const auto found = live_.find(handle);
   return found == live_.end() ? nullptr : found->second;
+}
+
+std::shared_ptr<const Window> Windows::find_numbered(uint64_t number) const {
+  std::lock_guard lock(mutex_);
+  const auto found = by_number_.find(number);
+  return found == by_number_.end() ? nullptr : found->second;
 }
 
 std::shared_ptr<const Window> Windows::containing(const void* pointer, size_t bytes) const {

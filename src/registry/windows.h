@@ -1,6 +1,7 @@
 // Windows: memory that all ranks of a communicator can address (ncclCommWindowRegister). Every rank
-// contributes a range of shareable memory; each process maps all of them in one range of addresses,
-// its own a second time (docs/design/memory.md).
+// contributes a range of shareable memory; each process maps those of its machine in one range of
+// addresses, its own a second time (docs/design/memory.md). Puts reach the copies on other machines
+// by the window's number.
 //
 // Thread safety: add() by one thread at a time, since it is collective; all else by any thread.
 #pragma once
@@ -50,8 +51,10 @@ class Window {
   }
   /// The distance of two copies that follow each other, in units of 4 GiB.
   uint32_t stride_4g() const { return stride_4g_; }
+  /// All ranks know the window by this number.
+  uint64_t number() const { return number_; }
   /// Returns where `peer`'s copy begins in this process; for the own rank, too, whose memory is
-  /// also at user().
+  /// also at user(). Null: it is on another machine.
   std::byte* copy_of(int peer) const { return copies_[static_cast<size_t>(peer)]; }
   /// Do `bytes` at `pointer` lie in the user's range?
   bool holds(const void* pointer, size_t bytes) const;
@@ -68,6 +71,7 @@ class Window {
   friend class Windows;
   int rank_ = 0;
   int flags_ = 0;
+  uint64_t number_ = 0;
   bool is_of_user_ = true;
   int team_first_ = 0;
   int team_ranks_ = 1;
@@ -85,11 +89,14 @@ class Windows {
   /// The name of a window for users: the device address of its record.
   using Handle = const void*;
 
-  /// `member` is null for one rank; it and `machine` outlive the windows. `team_ranks`: the size of
-  /// the load-store teams, which divides the number of ranks. Where windows are not
-  /// `are_possible`, which all ranks know, add() makes null ones.
-  Windows(gpu::Machine& machine, int device, bootstrap::Member* member, int team_ranks,
-          bool are_possible = true);
+  struct Options {
+    int team_ranks = 1;        // size of the load-store teams, which divides the number of ranks
+    bool are_possible = true;  // if not, which all ranks know, add() makes null windows
+    std::vector<int>
+        neighbours{};  // ranks of this machine, this one included, ascending; none: all
+  };
+  /// `member` is null for one rank; it and `machine` outlive the windows.
+  Windows(gpu::Machine& machine, int device, bootstrap::Member* member, Options options);
   ~Windows();
   Windows(const Windows&) = delete;
 
@@ -103,6 +110,8 @@ class Windows {
   Status remove(Handle handle);
   /// Null when `handle` is none of these.
   std::shared_ptr<const Window> find(Handle handle) const;
+  /// Null when no live window of the user's has that number (Window::number()).
+  std::shared_ptr<const Window> find_numbered(uint64_t number) const;
   /// A window of these whose user's range holds the bytes, symmetric if there is one; or null.
   std::shared_ptr<const Window> containing(const void* pointer, size_t bytes) const;
 
@@ -113,7 +122,7 @@ class Windows {
   bool had_any() const { return had_any_; }
   bool had_symmetric() const { return had_symmetric_; }
 
-  int team_ranks() const { return team_ranks_; }
+  int team_ranks() const { return options_.team_ranks; }
   /// For kernels: a list in device memory of the windows that the user registered, the same as long
   /// as this object lives (WindowTablePage). Made by the first call.
   Result<Handle> table();
@@ -190,14 +199,14 @@ class Windows {
   Status check(const FlatLayout& layout, std::span<const WindowPart> parts) const;
   /// The first failure of any rank; else where each rank's process has its flat range.
   Result<std::vector<uint64_t>> agree(Status mine, const std::byte* base);
+  /// `layout` and `bases` are those of the neighbours.
   Result<Handle> enter(std::shared_ptr<Window> window, const FlatLayout& layout,
                        std::span<const uint64_t> bases, Purpose purpose);
 
   gpu::Machine& machine_;
   const int device_;
   bootstrap::Member* const member_;
-  const int team_ranks_;
-  const bool are_possible_;
+  const Options options_;  // with the neighbours named
   uint64_t added_ = 0;
   bool had_any_ = false;
   bool had_symmetric_ = false;
@@ -208,6 +217,8 @@ class Windows {
   Table table_ GUARDED_BY(mutex_);
   std::unordered_map<Handle, std::shared_ptr<const Window>> live_ GUARDED_BY(mutex_);
   std::multimap<const void*, std::shared_ptr<const Window>> by_begin_ GUARDED_BY(mutex_);
+  std::unordered_map<uint64_t, std::shared_ptr<const Window>> by_number_
+      GUARDED_BY(mutex_);  // the user's
 };
 
 }  // namespace niccolite::registry

@@ -113,7 +113,8 @@ Result<NetworkConnector::Proxies> NetworkConnector::proxies() {
            .has_two_threads = is_gpu && cores() >= kCoresToSpare,
            .most_by_kernels = cores() >= kCoresToSpare ? kMostByKernels : UINT64_MAX,
            .direct_bytes = static_cast<uint64_t>(parameters::net_direct_bytes()),
-           .observer = observer_.get()})));
+           .observer = observer_.get(),
+           .landing = landing_})));
   }
   return started();
 }

@@ -12,6 +12,7 @@
 #include "base/thread_annotations.h"
 #include "transport/carrier.h"
 #include "transport/connector.h"
+#include "transport/landing.h"
 #include "transport/net/proxy.h"
 
 namespace niccolite::transport {
@@ -22,12 +23,13 @@ class NetworkConnector final : public Connector {
   /// reached any more.
   NetworkConnector(gpu::Machine& machine, const bootstrap::Member& member,
                    std::function<void(Status)> fail, Carrier carrier,
-                   const std::shared_ptr<Observer>& observer)
+                   const std::shared_ptr<Observer>& observer, Landing landing = {})
       : machine_(machine),
         member_(member),
         fail_(std::move(fail)),
         carrier_(std::move(carrier)),
-        observer_(observer) {}
+        observer_(observer),
+        landing_(std::move(landing)) {}
 
   ~NetworkConnector() override;
 
@@ -75,6 +77,7 @@ class NetworkConnector final : public Connector {
   const std::function<void(Status)> fail_;
   const Carrier carrier_;
   const std::shared_ptr<Observer> observer_;    // may be null
+  const Landing landing_;                       // of puts; may be null
   std::map<End, executor::PortAddress> ports_;  // adopt() and port()
   mutable std::mutex mutex_;
   net::Rails rails_ GUARDED_BY(mutex_);

@@ -5,7 +5,7 @@
 // no lines.
 //
 // Lines stay when a communicator is suspended: a signal that has arrived is not lost. Thread
-// safety: line_of() and remote_line() by one thread at a time; answer() by any at any time.
+// safety: remote_line() by one thread at a time; all others by any at any time.
 #pragma once
 
 #include <map>
@@ -28,7 +28,8 @@ class Signals {
   ~Signals();
   Signals(const Signals&) = delete;
 
-  /// Returns this rank's line for `peer`.
+  int rank() const { return member_ != nullptr ? member_->rank() : 0; }
+  /// Returns this rank's line for `peer`. Any thread.
   Result<executor::SignalLine*> line_of(int peer) EXCLUDES(mutex_);
   /// The line that `peer` has for this rank, at its address in this process.
   Result<executor::SignalLine*> remote_line(int peer, const Deadline& deadline);
@@ -46,7 +47,6 @@ class Signals {
     std::shared_ptr<Import> imported;
     executor::SignalLine* line = nullptr;
   };
-  int rank() const { return member_ != nullptr ? member_->rank() : 0; }
   int nranks() const { return member_ != nullptr ? member_->nranks() : 1; }
   Result<Span> lines() EXCLUDES(mutex_);
 

@@ -187,9 +187,36 @@ ROLE(teams) {
     std::printf("RANK %d LSA %d of %d RAIL %d of %d by %d TEAMS %d RMA %d\n", first + i, lsa.rank,
                 lsa.nRanks, rail.rank, rail.nRanks, rail.stride, properties.nLsaTeams,
                 properties.hostRmaSupport);
-    void* user = &user;
-    REQUIRE_NCCL(ncclWinGetUserPtr(comm, nullptr, &user));
-    if (user != nullptr) return 1;
+  }
+  // Windows have an address for each rank of this machine, and none for others.
+  std::vector<void*> memory(ranks.comms.size());
+  std::vector<ncclWindow_t> windows(ranks.comms.size());
+  REQUIRE_NCCL(ncclGroupStart());
+  for (size_t i = 0; i < memory.size(); ++i) {
+    REQUIRE_CUDA(cudaSetDevice(first + static_cast<int>(i)));
+    REQUIRE_NCCL(ncclMemAlloc(&memory[i], 4096));
+    REQUIRE_NCCL(ncclCommWindowRegister(ranks.comms[i], memory[i], 4096, &windows[i],
+                                        NCCL_WIN_COLL_SYMMETRIC));
+  }
+  REQUIRE_NCCL(ncclGroupEnd());
+  for (size_t i = 0; i < memory.size(); ++i) {
+    void* user = nullptr;
+    REQUIRE_NCCL(ncclWinGetUserPtr(ranks.comms[i], windows[i], &user));
+    if (user != memory[i]) return 1;
+    for (int peer = 0; peer < nranks; ++peer) {
+      const bool is_here = first <= peer && peer < first + count;
+      void *by_rank = nullptr, *by_team = nullptr;
+      REQUIRE_NCCL(ncclGetPeerDevicePointer(windows[i], 8, peer, &by_rank));
+      if (is_here) REQUIRE_NCCL(ncclGetLsaDevicePointer(windows[i], 8, peer - first, &by_team));
+      if ((by_rank != nullptr) != is_here || by_rank != by_team) return 2;
+      if (is_here) *static_cast<int*>(by_rank) = 1000 + peer;
+      if (is_here && static_cast<int*>(memory[static_cast<size_t>(peer - first)])[2] != 1000 + peer)
+        return 3;
+    }
+  }
+  for (size_t i = 0; i < memory.size(); ++i) {
+    REQUIRE_NCCL(ncclCommWindowDeregister(ranks.comms[i], windows[i]));
+    REQUIRE_NCCL(ncclMemFree(memory[i]));
   }
   ranks.destroy();
   return 0;
@@ -200,7 +227,7 @@ TEST_P(Machines, AreTeamsOfThoseWhoReachEachOthersMemory) {
   for (Process& process : running) EXPECT_EQ(process.wait(), 0) << process.output();
   for (int rank = 0; rank < machines() * devices(); ++rank)
     EXPECT_THAT(running[static_cast<size_t>(rank / devices())].output(),
-                HasSubstr(fmt::format("RANK {} LSA {} of {} RAIL {} of {} by {} TEAMS {} RMA 0",
+                HasSubstr(fmt::format("RANK {} LSA {} of {} RAIL {} of {} by {} TEAMS {} RMA 1",
                                       rank, rank % devices(), devices(), rank / devices(),
                                       machines(), devices(), machines())));
 }

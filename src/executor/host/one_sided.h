@@ -10,6 +10,8 @@ namespace niccolite::executor::host {
 Status launch(gpu::virtual_::VirtualMachine& machine, int device, gpu::StreamHandle stream,
               const Put& put);
 Status launch(gpu::virtual_::VirtualMachine& machine, int device, gpu::StreamHandle stream,
+              const RelayedPut& put);
+Status launch(gpu::virtual_::VirtualMachine& machine, int device, gpu::StreamHandle stream,
               SignalWait wait);
 
 }  // namespace niccolite::executor::host

@@ -98,10 +98,22 @@ void Incoming::arrived(const Frame& part) {
       continue;
     }
     ++channel.published;
+    if (landing_) {
+      land(part.channel, next);
+      continue;
+    }
     // [publish] of the proxy: the slot's content. Pairs with the kernel's [arrival].
     std::atomic_ref(share_.own(part.channel).remote)
         .store(tag::tail(channel.published, next.call), std::memory_order_release);
   }
+}
+
+// In the place of a kernel, of which it is the [consume] only: collect() runs on this thread.
+void Incoming::land(uint32_t channel, const Slot& chunk) {
+  has_refused_ = has_refused_ || !landing_(peer(), {chunk.chunk, chunk.bytes});
+  if (has_refused_) return;
+  std::atomic_ref(share_.far(channel).remote)
+      .store(channels_[channel].published, std::memory_order_release);
 }
 
 // The sender's kernel has cleaned its own slot (ll.h); this one is the proxy's to clean.

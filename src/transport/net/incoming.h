@@ -10,6 +10,8 @@
 // (executor/protocol/user_memory.h). By LL there is no tail: a whole chunk's data are stored to the
 // slot in words with the step's and the call's flag, for which the kernel looks.
 //
+// On a connection for puts there is no kernel: a Landing takes each chunk at once (landing.h).
+//
 // Parts of a chunk may come in any order; a step is published when it and all before it are whole,
 // each with the tag of its own call. Thread safety: port() and what UserMemory has from any
 // thread, the rest on the proxy's.
@@ -20,6 +22,7 @@
 #include <vector>
 
 #include "gpu/memory.h"
+#include "transport/landing.h"
 #include "transport/net/chunk_copies.h"
 #include "transport/net/frame.h"
 #include "transport/net/proxy_end.h"
@@ -36,6 +39,8 @@ class Incoming final : public ProxyEnd {
   Incoming(const Key& key, EndShare share, executor::relay::Bell& bell,
            const UserMemoryOptions& user_memory = {});
 
+  /// Called before it is used: chunks go to `landing`, and no kernel takes any.
+  void land_on(Landing landing) { landing_ = std::move(landing); }
   bool is_abandoned() const override { return false; }
   bool let_go(uint32_t channel) override;
 
@@ -81,10 +86,13 @@ class Incoming final : public ProxyEnd {
     return channels_[part.channel].slots[part.step & (shape_.depth - 1)];
   }
   std::byte* take_place(const Frame& part);
+  void land(uint32_t channel, const Slot& chunk);
   void store_words(uint32_t channel, uint64_t step, const Slot& chunk) const;
 
   std::vector<Channel> channels_;
   ChunkCopies copies_;  // LL
+  Landing landing_;     // null: a kernel takes the chunks
+  bool has_refused_ = false;
 };
 
 }  // namespace niccolite::transport::net

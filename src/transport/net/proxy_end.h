@@ -51,6 +51,7 @@ class ProxyEnd : public executor::relay::UserMemory {
   }
   ~ProxyEnd() = default;
 
+  int peer() const { return peer_; }
   /// LL: chunks are words that say themselves that they are there, and travel without their flags.
   bool is_by_words() const { return key_.protocol == executor::Protocol::LL; }
   /// Bytes of a chunk that a slot has room for.

@@ -88,8 +88,8 @@ constexpr size_t kVariants = kPrograms + kInstances * (kKernelVariants - 1);
 constexpr size_t kReduceKernels = size_t{kDataTypes} * kReduceOps * kVariants;
 constexpr size_t kFirstOneSided = kReduceKernels + kVariants;
 constexpr size_t kKernels = kFirstOneSided + kOneSidedKernels;
-constexpr std::array kOneSidedNames{"niccolite_put", "niccolite_signal_wait",
-                                    "niccolite_team_trial"};
+constexpr std::array kOneSidedNames{"niccolite_put", "niccolite_relayed_put",
+                                    "niccolite_signal_wait", "niccolite_team_trial"};
 static_assert(kOneSidedNames.size() == kOneSidedKernels);
 size_t index_of(OneSidedKernel kernel) { return kFirstOneSided + static_cast<size_t>(kernel); }
 size_t index_of(const KernelId& id) {

@@ -6,8 +6,8 @@
 
 namespace niccolite::executor::cuda {
 
-enum class OneSidedKernel : uint8_t { Put, SignalWait, TeamTrial };
-inline constexpr int kOneSidedKernels = 3;
+enum class OneSidedKernel : uint8_t { Put, RelayedPut, SignalWait, TeamTrial };
+inline constexpr int kOneSidedKernels = 4;
 
 /// Loads every kernel into `device`, completely, once per process; for the time a communicator is
 /// made. Not later: a kernel's first launch, when it is not loaded yet, waits for the device, where

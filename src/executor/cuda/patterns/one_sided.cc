@@ -1,7 +1,10 @@
 #include "executor/cuda/patterns/one_sided.h"
 
+#include <algorithm>
+
 #include "executor/cuda/launch/kernels.h"
 #include "executor/cuda/patterns/one_sided_args.h"
+#include "executor/protocol/relay.h"
 #include "gpu/cuda/machine.h"
 
 namespace niccolite::executor::cuda {
@@ -35,6 +38,24 @@ Status launch(gpu::Machine& any_machine, int device, gpu::StreamHandle stream,
 Status launch(gpu::Machine& machine, int device, gpu::StreamHandle stream, const Put& put) {
   PutArgs args{put.source, put.target, put.bytes, put.own, put.arrived};
   return launch(machine, device, stream, OneSidedKernel::Put, put_threads(put.bytes), args);
+}
+
+Status launch(gpu::Machine& machine, int device, gpu::StreamHandle stream, const RelayedPut& put) {
+  RelayedPutArgs args{};
+  args.source = put.source;
+  args.bytes = put.bytes;
+  args.window = put.window;
+  args.offset = put.offset;
+  args.own = put.own;
+  args.slots = put.port.slots;
+  args.control = put.port.control;
+  args.remote_control = put.port.remote_control;
+  args.notes = put.port.notes;
+  args.command = &put.control->abort;
+  const uint64_t most = std::min<uint64_t>(put.bytes, kPutDataBytes);
+  TRY(launch(machine, device, stream, OneSidedKernel::RelayedPut, put_threads(most), args));
+  put.port.bells[0]->announce();
+  return {};
 }
 
 Status launch(gpu::Machine& machine, int device, gpu::StreamHandle stream, const SignalWait& wait) {

@@ -14,6 +14,7 @@ class Machine;
 namespace niccolite::executor::cuda {
 
 Status launch(gpu::Machine& machine, int device, gpu::StreamHandle stream, const Put& put);
+Status launch(gpu::Machine& machine, int device, gpu::StreamHandle stream, const RelayedPut& put);
 Status launch(gpu::Machine& machine, int device, gpu::StreamHandle stream, const SignalWait& wait);
 Status launch(gpu::Machine& machine, int device, gpu::StreamHandle stream, const TeamTrial& trial);
 

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "executor/protocol/fifo.h"
 #include "executor/protocol/signal.h"
 
 namespace niccolite::executor::cuda {
@@ -14,6 +15,19 @@ struct PutArgs {
   uint64_t bytes;
   SignalLine* own;
   uint64_t* arrived;
+};
+
+struct RelayedPutArgs {
+  const std::byte* source;
+  uint64_t bytes;
+  uint64_t window;
+  uint64_t offset;
+  SignalLine* own;
+  std::byte* slots;  // these: of the connection's sending end
+  ControlBlock* control;
+  ControlBlock* remote_control;
+  uint64_t* notes;
+  const uint32_t* command;
 };
 
 struct SignalWaitArgs {
