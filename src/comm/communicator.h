@@ -185,7 +185,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status check_operable() const;
   std::unique_ptr<operations::OneSided> make_one_sided();
   void open_windows();
-  /// See transport::Landing.
+  /// See transport::PutSink.
   bool land(int peer, std::span<const std::byte> chunk);
 
   // How it becomes ready (initialization.cc).

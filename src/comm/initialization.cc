@@ -429,7 +429,7 @@ void Communicator::make_operations(const planner::Settings& settings) {
       .profiling = profiling_.get(),
       .orders_launches = configuration_.orders_launches && nranks() > 1 && log_.is_open()});
   std::vector<int> neighbours;
-  for (int peer = 0; peer < nranks(); ++peer)
+  for (int peer = 0; nranks() > 1 && peer < nranks(); ++peer)
     if (!membership_.is_remote(peer)) neighbours.push_back(peer);
   auto windows = std::make_unique<registry::Windows>(
       machine_, device(), member_.get(),

@@ -59,7 +59,7 @@ Status OneSided::put_remote(const OneSidedCall& call, const Deadline& deadline) 
   return launch(machine_, options_.device, call.stream, put);
 }
 
-// What comes is not trusted: the peer may be broken, or its program may have deregistered the
+// The header is not trusted: the peer may be broken, or its program may have deregistered the
 // window on this rank alone.
 Status OneSided::land(int from, std::span<const std::byte> chunk) {
   using executor::kPutDataAt;

@@ -44,7 +44,7 @@ class OneSided {
   Result<Bytes> answer(int from, std::span<const std::byte> request) {
     return signals_.answer(from, request);
   }
-  /// A chunk of a put of a rank of another machine has come (transport::Landing): stores it, and
+  /// A chunk of a put of a rank of another machine has come (transport::PutSink): stores it, and
   /// raises the signal behind the last one. Refuses a chunk that does not lie in a window. On the
   /// thread of a proxy, chunks of one peer one after the other.
   Status land(int from, std::span<const std::byte> chunk);

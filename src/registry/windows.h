@@ -1,7 +1,7 @@
 // Windows: memory that all ranks of a communicator can address (ncclCommWindowRegister). Every rank
-// contributes a range of shareable memory; each process maps those of its machine in one range of
-// addresses, its own a second time (docs/design/memory.md). Puts reach the copies on other machines
-// by the window's number.
+// contributes a range of shareable memory; each process maps the ranges of its machine's ranks in
+// one range of addresses, its own a second time (docs/design/memory.md). Puts reach the copies on
+// other machines by the window's number.
 //
 // Thread safety: add() by one thread at a time, since it is collective; all else by any thread.
 #pragma once
@@ -199,7 +199,7 @@ class Windows {
   Status check(const FlatLayout& layout, std::span<const WindowPart> parts) const;
   /// The first failure of any rank; else where each rank's process has its flat range.
   Result<std::vector<uint64_t>> agree(Status mine, const std::byte* base);
-  /// `layout` and `bases` are those of the neighbours.
+  /// `layout` and `bases` are the neighbours'.
   Result<Handle> enter(std::shared_ptr<Window> window, const FlatLayout& layout,
                        std::span<const uint64_t> bases, Purpose purpose);
 

@@ -39,7 +39,7 @@ std::vector<Pair> pairs_of(const bootstrap::Member& member, const std::vector<Pa
 Endpoint::Endpoint(gpu::Machine& machine, int device, const bootstrap::Member& member,
                    const Shapes& shapes, Reach reach, Ask ask, std::function<void(Status)> fail,
                    Carrier carrier, std::shared_ptr<Observer> observer, std::unique_ptr<Team> team,
-                   Landing landing)
+                   PutSink sink)
     : machine_(machine),
       device_(device),
       member_(member),
@@ -47,7 +47,7 @@ Endpoint::Endpoint(gpu::Machine& machine, int device, const bootstrap::Member& m
       shapes_(shapes),
       reach_(std::move(reach)),
       team_(std::move(team)),
-      lands_puts_(landing != nullptr),
+      takes_puts_(sink != nullptr),
       is_virtual_(machine.kind() == gpu::Kind::Virtual),
       ask_(std::move(ask)),
       pairs_(pairs_of(member, reach_.pairs)) {
@@ -55,7 +55,7 @@ Endpoint::Endpoint(gpu::Machine& machine, int device, const bootstrap::Member& m
   connectors_.push_back(std::make_unique<GpuMemory>(machine, device));
   connectors_.push_back(std::make_unique<HostMemory>(machine));
   connectors_.push_back(std::make_unique<NetworkConnector>(
-      machine, member, std::move(fail), std::move(carrier), observer_, std::move(landing)));
+      machine, member, std::move(fail), std::move(carrier), observer_, std::move(sink)));
   for (const Pair& pair : pairs_) {
     const auto serves = [&](const auto& connector) { return connector->objection(pair).empty(); };
     by_peer_.push_back(std::ranges::find_if(connectors_, serves)->get());  // the last always does
@@ -347,7 +347,7 @@ Result<Bytes> Endpoint::answer(int from, std::span<const std::byte> bytes) {
                   .tag = item.tag,
                   .protocol = static_cast<Protocol>(item.protocol),
                   .is_send = !item.asker_sends};
-    if (end.tag == kPutTag && (!lands_puts_ || connector.kind() != Connector::Kind::Network ||
+    if (end.tag == kPutTag && (!takes_puts_ || connector.kind() != Connector::Kind::Network ||
                                end.protocol != Protocol::Simple))
       return Status::remote_error(
           "rank {} asks for a connection for puts, which rank {} does not take from it by {}", from,

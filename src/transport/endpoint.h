@@ -23,8 +23,8 @@
 #include "executor/protocol/fifo.h"
 #include "transport/carrier.h"
 #include "transport/connector.h"
-#include "transport/landing.h"
 #include "transport/observer.h"
+#include "transport/put_sink.h"
 #include "transport/reach.h"
 #include "transport/team.h"
 
@@ -53,12 +53,12 @@ class Endpoint {
 
   /// `machine` and `member` outlive the endpoint; `ask` is used in connect() only. `fail` hears on
   /// a thread of the endpoint's of peers on other machines that cannot be reached any more.
-  /// `observer` may be null, and `team`, where there is none; `landing` is, where no puts come from
+  /// `observer` may be null, and `team`, where there is none; `sink` is, where no puts come from
   /// other machines.
   Endpoint(gpu::Machine& machine, int device, const bootstrap::Member& member, const Shapes& shapes,
            Reach reach, Ask ask, std::function<void(Status)> fail = {}, Carrier carrier = {},
            std::shared_ptr<Observer> observer = {}, std::unique_ptr<Team> team = {},
-           Landing landing = {});
+           PutSink sink = {});
   ~Endpoint();
 
   /// Sets this rank's place in the network's reductions (schedule::Through), before the first
@@ -158,7 +158,7 @@ class Endpoint {
   const Shapes shapes_;
   const Reach reach_;
   const std::unique_ptr<Team> team_;
-  const bool lands_puts_;
+  const bool takes_puts_;
   const bool is_virtual_;
   const Ask ask_;
   std::vector<Pair> pairs_;                             // by peer

@@ -12,8 +12,8 @@
 #include "base/thread_annotations.h"
 #include "transport/carrier.h"
 #include "transport/connector.h"
-#include "transport/landing.h"
 #include "transport/net/proxy.h"
+#include "transport/put_sink.h"
 
 namespace niccolite::transport {
 
@@ -23,13 +23,13 @@ class NetworkConnector final : public Connector {
   /// reached any more.
   NetworkConnector(gpu::Machine& machine, const bootstrap::Member& member,
                    std::function<void(Status)> fail, Carrier carrier,
-                   const std::shared_ptr<Observer>& observer, Landing landing = {})
+                   const std::shared_ptr<Observer>& observer, PutSink sink = {})
       : machine_(machine),
         member_(member),
         fail_(std::move(fail)),
         carrier_(std::move(carrier)),
         observer_(observer),
-        landing_(std::move(landing)) {}
+        sink_(std::move(sink)) {}
 
   ~NetworkConnector() override;
 
@@ -77,7 +77,7 @@ class NetworkConnector final : public Connector {
   const std::function<void(Status)> fail_;
   const Carrier carrier_;
   const std::shared_ptr<Observer> observer_;    // may be null
-  const Landing landing_;                       // of puts; may be null
+  const PutSink sink_;                          // of puts; may be null
   std::map<End, executor::PortAddress> ports_;  // adopt() and port()
   mutable std::mutex mutex_;
   net::Rails rails_ GUARDED_BY(mutex_);

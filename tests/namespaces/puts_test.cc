@@ -2,6 +2,8 @@
 // NICs.
 #include <gmock/gmock.h>
 
+#include <cstdio>
+
 #include "tests/multi_process/put_programs.h"
 #include "tests/multi_process/ranks.h"
 #include "tests/namespaces/job.h"
@@ -72,6 +74,60 @@ INSTANTIATE_TEST_SUITE_P(, NamespacePuts,
 #endif
                                          ),
                          testing::PrintToStringParamName());
+
+// ---- wires that are cut
+
+// ... puts or waits: two ranks that put to each other without end, or wait for a signal that nobody
+// sends, until the communicator fails.
+ROLE(put_until) {
+  const LocalIds ids(arguments);
+  const int rank = std::stoi(arguments[3]);
+  LocalRanks ranks(ids.one, 2, rank, 1);
+  constexpr size_t kBytes = 200'000;
+  void* memory = nullptr;
+  ncclWindow_t window = nullptr;
+  REQUIRE_NCCL(ncclMemAlloc(&memory, 2 * kBytes));
+  REQUIRE_NCCL(
+      ncclCommWindowRegister(ranks.comms[0], memory, 2 * kBytes, &window, NCCL_WIN_COLL_SYMMETRIC));
+  ncclResult_t state = ncclSuccess;
+  for (int round = 0; state == ncclSuccess; ++round) {
+    std::printf("ROUND %d\n", round);
+    std::fflush(stdout);
+    ncclWaitSignalDesc_t descriptor{1, 1 - rank, 0, 0};
+    if (arguments[5] == "puts" || round < 6)
+      REQUIRE_NCCL(ncclPutSignal(memory, kBytes, ncclChar, 1 - rank, window, kBytes, 0, 0, 0,
+                                 ranks.comms[0], ranks.streams[0]));
+    REQUIRE_NCCL(ncclWaitSignal(1, &descriptor, ranks.comms[0], ranks.streams[0]));
+    while (state == ncclSuccess && cudaStreamQuery(ranks.streams[0]) == cudaErrorNotReady)
+      REQUIRE_NCCL(ncclCommGetAsyncError(ranks.comms[0], &state));
+  }
+  std::printf("FAILURE %d %s\n", state, ncclGetLastError(ranks.comms[0]));
+  REQUIRE_NCCL(ncclCommAbort(ranks.comms[0]));
+  REQUIRE_CUDA(cudaStreamSynchronize(ranks.streams[0]));
+  return 0;
+}
+
+class CutPuts : public testing::TestWithParam<const char*> {};
+
+TEST_P(CutPuts, AreAnErrorOnBothRanks) {
+  NETWORK_OR_SKIP(network, .machines = 2);
+  std::vector<Process> running = start(
+      *network,
+      {.role = "put_until", .rest = {GetParam()}, .environment = {{"NICCOLITE_NET_TIMEOUT", "3"}}});
+  for (Process& process : running)
+    ASSERT_TRUE(process.wait_for_line("ROUND 6")) << process.output();
+  ASSERT_TRUE(network->configure(-1, "link set m1r0 nomaster\n", network_reason)) << network_reason;
+  for (int rank = 0; rank < 2; ++rank) {
+    Process& process = running[static_cast<size_t>(rank)];
+    EXPECT_EQ(process.wait(seconds(30)), 0) << process.output();
+    EXPECT_THAT(process.output(), testing::AllOf(HasSubstr("FAILURE 6"),
+                                                 HasSubstr("rank " + std::to_string(1 - rank)),
+                                                 HasSubstr("nothing has come from it for 3 s")));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(, CutPuts, testing::Values("puts", "waits"),
+                         [](const auto& test) { return std::string(test.param); });
 
 }  // namespace
 }  // namespace niccolite::test

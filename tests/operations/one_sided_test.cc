@@ -1,4 +1,4 @@
-// What a rank takes of the puts of other machines, whose chunks may say anything.
+// The chunks of puts that come from other machines may say anything.
 #include "operations/one_sided.h"
 
 #include <gmock/gmock.h>
@@ -21,9 +21,9 @@ using testing::HasSubstr;
 constexpr size_t kBytes = 8192;
 
 /// A rank with a symmetric window, and one that is not.
-class Landing : public testing::Test {
+class LandedPuts : public testing::Test {
  protected:
-  Landing() {
+  LandedPuts() {
     handle_ = windows_.add(memory_.data(), kBytes, 1).take();
     symmetric_ = windows_.find(handle_);
     plain_ = windows_.find(windows_.add(memory_.data(), kBytes, 0).take());
@@ -52,7 +52,7 @@ class Landing : public testing::Test {
        .find_window = [this](uint64_t number) { return windows_.find_numbered(number); }}};
 };
 
-TEST_F(Landing, StoresWhereTheHeaderSays) {
+TEST_F(LandedPuts, StoresWhereTheHeaderSays) {
   ASSERT_TRUE(
       land({.window = symmetric_->number(), .offset = kBytes - 3, .bytes = 3, .is_last = 1}, 3)
           .is_ok());
@@ -60,11 +60,11 @@ TEST_F(Landing, StoresWhereTheHeaderSays) {
   EXPECT_THAT(bytes().first(kBytes - 3), Each(std::byte{0}));
 }
 
-TEST_F(Landing, TakesASignalAloneWhateverItsWindow) {
+TEST_F(LandedPuts, TakesASignalAloneWhateverItsWindow) {
   EXPECT_TRUE(land({.window = 99, .offset = UINT64_MAX, .bytes = 0, .is_last = 1}, 0).is_ok());
 }
 
-TEST_F(Landing, RefusesAWindowThatIsGone) {
+TEST_F(LandedPuts, RefusesAWindowThatIsGone) {
   const uint64_t number = symmetric_->number();
   const PutHeader header{.window = number, .offset = 0, .bytes = 8, .is_last = 1};
   ASSERT_TRUE(land(header, 8).is_ok());
@@ -75,12 +75,12 @@ TEST_F(Landing, RefusesAWindowThatIsGone) {
   EXPECT_EQ(windows_.find_numbered(plain_->number()), plain_);
 }
 
-TEST_F(Landing, RefusesAChunkWithoutAHeader) {
+TEST_F(LandedPuts, RefusesAChunkWithoutAHeader) {
   for (size_t bytes = 0; bytes < kPutDataAt; ++bytes)
     EXPECT_EQ(one_sided_.land(0, Bytes(bytes)).code(), Code::RemoteError) << bytes;
 }
 
-TEST_F(Landing, StoresNothingOfAChunkThatLies) {
+TEST_F(LandedPuts, StoresNothingOfAChunkThatLies) {
   std::mt19937_64 random(11);
   const auto one_of = [&](std::initializer_list<uint64_t> values) {
     return values.begin()[random() % values.size()];

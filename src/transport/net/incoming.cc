@@ -98,7 +98,7 @@ void Incoming::arrived(const Frame& part) {
       continue;
     }
     ++channel.published;
-    if (landing_) {
+    if (sink_) {
       land(part.channel, next);
       continue;
     }
@@ -108,9 +108,9 @@ void Incoming::arrived(const Frame& part) {
   }
 }
 
-// In the place of a kernel, of which it is the [consume] only: collect() runs on this thread.
+// In the place of a kernel: the store is its [consume].
 void Incoming::land(uint32_t channel, const Slot& chunk) {
-  has_refused_ = has_refused_ || !landing_(peer(), {chunk.chunk, chunk.bytes});
+  has_refused_ = has_refused_ || !sink_(peer(), {chunk.chunk, chunk.bytes});
   if (has_refused_) return;
   std::atomic_ref(share_.far(channel).remote)
       .store(channels_[channel].published, std::memory_order_release);

@@ -10,7 +10,7 @@
 // (executor/protocol/user_memory.h). By LL there is no tail: a whole chunk's data are stored to the
 // slot in words with the step's and the call's flag, for which the kernel looks.
 //
-// On a connection for puts there is no kernel: a Landing takes each chunk at once (landing.h).
+// On a connection for puts there is no kernel: a PutSink takes each chunk at once (put_sink.h).
 //
 // Parts of a chunk may come in any order; a step is published when it and all before it are whole,
 // each with the tag of its own call. Thread safety: port() and what UserMemory has from any
@@ -22,10 +22,10 @@
 #include <vector>
 
 #include "gpu/memory.h"
-#include "transport/landing.h"
 #include "transport/net/chunk_copies.h"
 #include "transport/net/frame.h"
 #include "transport/net/proxy_end.h"
+#include "transport/put_sink.h"
 
 namespace niccolite::transport::net {
 
@@ -39,8 +39,8 @@ class Incoming final : public ProxyEnd {
   Incoming(const Key& key, EndShare share, executor::relay::Bell& bell,
            const UserMemoryOptions& user_memory = {});
 
-  /// Called before it is used: chunks go to `landing`, and no kernel takes any.
-  void land_on(Landing landing) { landing_ = std::move(landing); }
+  /// Called before it is used: chunks go to `sink`, and no kernel takes any.
+  void pour_into(PutSink sink) { sink_ = std::move(sink); }
   bool is_abandoned() const override { return false; }
   bool let_go(uint32_t channel) override;
 
@@ -91,7 +91,7 @@ class Incoming final : public ProxyEnd {
 
   std::vector<Channel> channels_;
   ChunkCopies copies_;  // LL
-  Landing landing_;     // null: a kernel takes the chunks
+  PutSink sink_;        // null: a kernel takes the chunks
   bool has_refused_ = false;
 };
 

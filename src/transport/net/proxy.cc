@@ -343,7 +343,7 @@ Result<executor::PortAddress> Proxy::open(const Name& name, EndShare share) {
   auto made = std::make_unique<Incoming>(name.key, std::move(share), receiver().bell(),
                                          user_memory(receiver()));
   made->observe(options_.observer, name.peer);
-  if (name.key.tag == kPutTag) made->land_on(options_.landing);
+  if (name.key.tag == kPutTag) made->pour_into(options_.sink);
   TRY(attach(name, made.get()));
   return incoming_.emplace(name, std::move(made)).first->second->port();
 }

@@ -26,7 +26,6 @@
 #include "base/thread_annotations.h"
 #include "bootstrap/member.h"
 #include "transport/farewell.h"
-#include "transport/landing.h"
 #include "transport/net/engine.h"
 #include "transport/net/inbound.h"
 #include "transport/net/messenger.h"
@@ -35,6 +34,7 @@
 #include "transport/net/pulse.h"
 #include "transport/net/rails.h"
 #include "transport/observer.h"
+#include "transport/put_sink.h"
 #include "wire/acceptor.h"
 
 namespace niccolite::gpu {
@@ -61,7 +61,7 @@ class Proxy {
     uint64_t most_by_kernels = UINT64_MAX;
     uint64_t direct_bytes = 1;     // also on virtual GPUs: UserMemory::least_bytes()
     Observer* observer = nullptr;  // outlives the proxy
-    Landing landing{};             // of the chunks that come with kPutTag
+    PutSink sink{};                // of the chunks that come with kPutTag
   };
   static Result<std::unique_ptr<Proxy>> start(Options options);
   /// Ends the streams, as the farewell says. No kernel uses the ports any more.

@@ -1,4 +1,4 @@
-// Landing: takes the chunks of puts that come from ranks of other machines
+// PutSink: takes the chunks of puts that come from ranks of other machines
 // (executor/protocol/put.h) and brings their bytes to this rank's windows. No kernel of this rank
 // takes part.
 #pragma once
@@ -16,6 +16,6 @@ inline constexpr int kPutTag = schedule::kReducerTag - 1;
 
 /// Takes a chunk of rank `peer`'s, in order, on the thread of a proxy. False: this one and all that
 /// follow are refused, and the connection stands still; who refuses says why.
-using Landing = std::function<bool(int peer, std::span<const std::byte> chunk)>;
+using PutSink = std::function<bool(int peer, std::span<const std::byte> chunk)>;
 
 }  // namespace niccolite::transport
