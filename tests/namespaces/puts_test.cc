@@ -38,13 +38,14 @@ struct Layout {
 std::ostream& operator<<(std::ostream& out, const Layout& layout) { return out << layout.name; }
 
 Process::Environment environment_of(const Layout& layout) {
-  if (!layout.by_verbs) return {};
+  Process::Environment environment{{"NCCL_DEBUG", "INFO"}, {"NCCL_DEBUG_SUBSYS", "NET"}};
 #ifdef NICCOLITE_VVERBS
-  return {
-      {"LD_LIBRARY_PATH", NICCOLITE_VVERBS}, {"NICCOLITE_NICS", "virtual:1"}, {"NCCL_NET", "IB"}};
-#else
-  return {};
+  if (layout.by_verbs)
+    environment.insert({{"LD_LIBRARY_PATH", NICCOLITE_VVERBS},
+                        {"NICCOLITE_NICS", "virtual:1"},
+                        {"NCCL_NET", "IB"}});
 #endif
+  return environment;
 }
 
 class NamespacePuts : public testing::TestWithParam<Layout> {};
@@ -60,6 +61,7 @@ TEST_P(NamespacePuts, AreRightOnEveryRank) {
   for (Process& process : running) {
     EXPECT_EQ(process.wait(seconds(240)), 0) << process.output();
     EXPECT_THAT(process.output(), Not(HasSubstr("NCCL WARN")));
+    EXPECT_THAT(process.output(), HasSubstr(layout.by_verbs ? "via NET/IB/0" : "via NET/Socket/0"));
   }
 }
 
