@@ -54,8 +54,13 @@ Status Buffers::end_device_comm(const void* window) {
 }
 
 Status Buffers::deregister_window(const void* handle) {
+  // Ends without the lock: unmapping it may wait for kernels, which may wait for puts of other
+  // machines, and a proxy looks for the windows of such puts.
+  std::shared_ptr<const registry::Window> window;
   std::lock_guard lock(windows_mutex_);
-  return windows_ == nullptr ? lifetime_.gone() : windows_->remove(handle);
+  if (windows_ == nullptr) return lifetime_.gone();
+  window = windows_->find(handle);
+  return windows_->remove(handle);
 }
 
 std::shared_ptr<const registry::Window> Buffers::find_window(const void* handle) {

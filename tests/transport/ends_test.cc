@@ -254,6 +254,34 @@ TEST_F(IncomingEnd, GrantsEachSlotWhenAllIsTold) {
   EXPECT_EQ(frames[0].step, 1u + kShape.depth);
 }
 
+// In the place of a kernel, whose credit it gives.
+TEST_F(IncomingEnd, HandsItsChunksToASinkInOrder) {
+  std::vector<uint32_t> taken;
+  end->pour_into([&](int, std::span<const std::byte> chunk) {
+    taken.push_back(static_cast<uint32_t>(chunk.size()));
+    return true;
+  });
+  arrive({.kind = FrameKind::Part, .step = 1, .bytes = 8, .length = 8});
+  EXPECT_TRUE(taken.empty());
+  arrive({.kind = FrameKind::Part, .step = 0, .bytes = 7, .length = 7});
+  EXPECT_EQ(taken, (std::vector<uint32_t>{7, 8}));
+  EXPECT_EQ(tail(), 0u) << "no kernel is told";
+  const std::vector<Frame> frames = collect();
+  ASSERT_EQ(frames.size(), 1u);
+  EXPECT_EQ(frames[0].step, 2u + kShape.depth);
+}
+
+TEST_F(IncomingEnd, StandsStillOnceItsSinkHasRefused) {
+  int asked = 0;
+  end->pour_into([&](int, std::span<const std::byte>) { return ++asked < 2; });
+  for (uint64_t step = 0; step < 4; ++step)
+    arrive({.kind = FrameKind::Part, .step = step, .bytes = 8, .length = 8});
+  EXPECT_EQ(asked, 2) << "nothing goes to it behind a refusal";
+  const std::vector<Frame> frames = collect(Incoming::Credit::All);
+  ASSERT_EQ(frames.size(), 1u);
+  EXPECT_EQ(frames[0].step, 1u + kShape.depth);
+}
+
 TEST_F(IncomingEnd, RefusesWhatHasNoPlace) {
   const Frame good{.kind = FrameKind::Part, .step = 1, .bytes = 100, .length = 50, .call = 1};
   const auto is_refused = [&](auto change) {
