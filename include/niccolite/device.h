@@ -26,6 +26,12 @@
 // return. A Barrier or Channel whose wait has returned false must not be used by later kernels:
 // destroy the device communicator.
 //
+// Multicast. Where the device communicator has multicast addresses (requirement lsaMultimem), the
+// machine's switch adds and copies: load_reduce, store_all and Barrier are one access to an address
+// of all peers instead of one for each of them. Nothing else about a kernel changes, but the order
+// in which the elements are added, and that sums of 2-byte elements are rounded by the switch.
+// Elements of 1 byte are added as without.
+//
 // State. Barriers and channels keep their epochs in the device communicator's memory, between
 // kernels, too. One group of a rank uses a barrier, or a channel with one peer, at a time, and all
 // ranks use it alike.
@@ -54,6 +60,7 @@
 #include <cstdint>
 #include <cstring>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 
 #ifndef NICCOLITE_DEVICE_CHECK
@@ -75,6 +82,9 @@
   type* const name = static_cast<type*>(    \
       ::niccolite::emulation::static_shared(&name##_declaration, sizeof(type) * (count)))
 #endif
+
+struct __half;
+struct __nv_bfloat16;
 
 namespace niccolite {
 
@@ -148,8 +158,10 @@ struct WindowRecord {
   char* base;      // of peer 0's copy
   int32_t rank;    // the own peer number
   int32_t world_rank;
-  uint32_t stride;  // from copy to copy, in units of 4 GiB
+  uint32_t stride;     // from copy to copy, in units of 4 GiB
+  uint32_t multicast;  // from the multicast base to the window, in units of 4096; or kNoMulticast
 };
+constexpr uint32_t kNoMulticast = 0xffffffff;
 
 /// Behind the abort flag, in host memory: bad calls and long waits, for the host to name. One slot
 /// for all blocks of a number modulo kSlots: the last one to write is named.
@@ -259,6 +271,8 @@ class Comm {
       : base_(made.resourceWindow_inlined.lsaFlatBase),
         abort_(made.abortFlag),
         barriers_(made.lsaBarrier),
+        multicast_(static_cast<char*>(made.lsaMultimem.mcBasePtr)),
+        multicast_resources_(made.resourceWindow_inlined.mcOffset4K),
         stride_(made.resourceWindow_inlined.stride4G),
         rank_(made.lsaRank),
         nranks_(made.lsaSize) {}
@@ -270,6 +284,13 @@ class Comm {
   /// The bytes of a peer's resources behind a handle of the list of requirements.
   NICCOLITE_BOTH char* resources(uint32_t handle, int peer) const {
     return base_ + (static_cast<uint64_t>(stride_) << 32) * static_cast<uint64_t>(peer) +
+           static_cast<uint64_t>(handle) * 128;
+  }
+  /// The base of multicast addresses; null: there are none.
+  NICCOLITE_BOTH char* multicast_base() const { return multicast_; }
+  /// The bytes of all peers' resources at once, for multicast accesses. With a base alone.
+  NICCOLITE_BOTH char* multicast_resources(uint32_t handle) const {
+    return multicast_ + static_cast<uint64_t>(multicast_resources_) * 4096 +
            static_cast<uint64_t>(handle) * 128;
   }
   NICCOLITE_BOTH ncclLsaBarrierHandle_t barriers() const { return barriers_; }
@@ -293,6 +314,8 @@ class Comm {
   char* base_;
   uint32_t* abort_;
   ncclLsaBarrierHandle_t barriers_;
+  char* multicast_;
+  uint32_t multicast_resources_;
   uint32_t stride_;
   int rank_, nranks_;
 };
@@ -337,6 +360,177 @@ struct alignas(16) Pack {
   T values[kElements];
 };
 
+// ---- Multicast accesses
+
+namespace detail {
+
+template <typename T>
+struct Accumulator {
+  using Type = std::conditional_t<sizeof(T) >= 4, T, float>;
+};
+template <>
+struct Accumulator<int8_t> {
+  using Type = int32_t;
+};
+template <>
+struct Accumulator<uint8_t> {
+  using Type = uint32_t;
+};
+
+enum class Sum { None, Float32, Float64, Half, Bfloat16, Word32, Word64 };
+/// Which sums a switch has for an element of type T.
+template <typename T>
+NICCOLITE_BOTH constexpr Sum switch_sum() {
+  if constexpr (std::is_same_v<T, float>) return Sum::Float32;
+  if constexpr (std::is_same_v<T, double>) return Sum::Float64;
+  if constexpr (std::is_same_v<T, __half>) return Sum::Half;
+  if constexpr (std::is_same_v<T, __nv_bfloat16>) return Sum::Bfloat16;
+  if constexpr (std::is_integral_v<T> && sizeof(T) == 4) return Sum::Word32;
+  if constexpr (std::is_integral_v<T> && sizeof(T) == 8) return Sum::Word64;
+  return Sum::None;
+}
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+// Device communicators have no multicast addresses there.
+template <typename T>
+NICCOLITE_DEVICE void store_multicast(T*, const Pack<T>&) {
+  __trap();
+}
+template <typename T>
+NICCOLITE_DEVICE Pack<T> load_multicast(const T*) {
+  __trap();
+  return {};
+}
+NICCOLITE_DEVICE void add_multicast(uint32_t*, uint32_t) { __trap(); }
+NICCOLITE_DEVICE void fence_aliases() {}
+#elif defined(__CUDACC__)
+template <typename T>
+NICCOLITE_DEVICE void store_multicast(T* address, const Pack<T>& pack) {
+  uint32_t words[4];
+  memcpy(words, &pack, sizeof words);
+  asm volatile("multimem.st.weak.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(address),
+               "f"(__uint_as_float(words[0])), "f"(__uint_as_float(words[1])),
+               "f"(__uint_as_float(words[2])), "f"(__uint_as_float(words[3]))
+               : "memory");
+}
+/// switch_sum<T>() is not None.
+template <typename T>
+NICCOLITE_DEVICE Pack<T> load_multicast(const T* from) {
+  constexpr Sum kSum = switch_sum<T>();
+  const char* const address = reinterpret_cast<const char*>(from);
+  Pack<T> pack;
+  if constexpr (kSum == Sum::Float64 || kSum == Sum::Word64) {
+    unsigned long long words[2];
+    for (int i = 0; i < 2; ++i) {
+      if constexpr (kSum == Sum::Float64) {
+        double value;
+        asm volatile("multimem.ld_reduce.weak.global.add.f64 %0, [%1];"
+                     : "=d"(value)
+                     : "l"(address + 8 * i)
+                     : "memory");
+        words[i] = static_cast<unsigned long long>(__double_as_longlong(value));
+      } else {
+        asm volatile("multimem.ld_reduce.weak.global.add.u64 %0, [%1];"
+                     : "=l"(words[i])
+                     : "l"(address + 8 * i)
+                     : "memory");
+      }
+    }
+    memcpy(&pack, words, sizeof pack);
+    return pack;
+  }
+  uint32_t words[4] = {};
+  if constexpr (kSum == Sum::Float32) {
+    float values[4];
+    asm volatile("multimem.ld_reduce.weak.global.add.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(values[0]), "=f"(values[1]), "=f"(values[2]), "=f"(values[3])
+                 : "l"(address)
+                 : "memory");
+    for (int i = 0; i < 4; ++i) words[i] = __float_as_uint(values[i]);
+  } else if constexpr (kSum == Sum::Half) {
+    asm volatile("multimem.ld_reduce.weak.global.add.acc::f32.v4.f16x2 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+                 : "l"(address)
+                 : "memory");
+  } else if constexpr (kSum == Sum::Bfloat16) {
+    asm volatile("multimem.ld_reduce.weak.global.add.acc::f32.v4.bf16x2 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+                 : "l"(address)
+                 : "memory");
+  } else if constexpr (kSum == Sum::Word32) {
+    for (int i = 0; i < 4; ++i)
+      asm volatile("multimem.ld_reduce.weak.global.add.u32 %0, [%1];"
+                   : "=r"(words[i])
+                   : "l"(address + 4 * i)
+                   : "memory");
+  }
+  memcpy(&pack, words, sizeof pack);
+  return pack;
+}
+/// Release.
+NICCOLITE_DEVICE void add_multicast(uint32_t* address, uint32_t value) {
+  asm volatile("multimem.red.release.sys.global.add.u32 [%0], %1;" ::"l"(address), "r"(value)
+               : "memory");
+}
+/// Orders the thread's accesses through one address of a place, and all that it acquired, with its
+/// accesses to come through another: a multicast address is an alias of each peer's own.
+NICCOLITE_DEVICE void fence_aliases() { asm volatile("fence.proxy.alias;" ::: "memory"); }
+#else
+template <typename T>
+void store_multicast(T* address, const Pack<T>& pack) {
+  char* members[emulation::MulticastMemory::kMostMembers];
+  const int count = emulation::MulticastMemory::instance().find(address, members);
+  for (int i = 0; i < count; ++i) {
+    interleave();
+    *reinterpret_cast<Pack<T>*>(members[i]) = pack;
+  }
+}
+/// In the order in which the GPUs joined the team; each element rounded once.
+template <typename T>
+Pack<T> load_multicast(const T* address) {
+  using Value = typename Accumulator<T>::Type;
+  char* members[emulation::MulticastMemory::kMostMembers];
+  const int count = emulation::MulticastMemory::instance().find(address, members);
+  Value sums[Pack<T>::kElements] = {};
+  for (int i = 0; i < count; ++i) {
+    const Pack<T> pack = *reinterpret_cast<const Pack<T>*>(members[i]);
+    for (int e = 0; e < Pack<T>::kElements; ++e) sums[e] += static_cast<Value>(pack.values[e]);
+  }
+  Pack<T> result;
+  for (int e = 0; e < Pack<T>::kElements; ++e) result.values[e] = static_cast<T>(sums[e]);
+  return result;
+}
+inline void add_multicast(uint32_t* address, uint32_t value) {
+  char* members[emulation::MulticastMemory::kMostMembers];
+  const int count = emulation::MulticastMemory::instance().find(address, members);
+  for (int i = 0; i < count; ++i) {
+    emulation::Engine::instance().maybe_yield();
+    __atomic_fetch_add(reinterpret_cast<uint32_t*>(members[i]), value, __ATOMIC_RELEASE);
+  }
+}
+inline void fence_aliases() {}
+#endif
+
+/// For ThreadSanitizer, which does not know that a multicast address is an alias: the access of a
+/// peer's copy, and the order that a barrier makes.
+#ifdef NICCOLITE_EMULATION_TSAN
+inline void note_load(const void* address) { __tsan_read16(const_cast<void*>(address)); }
+inline void note_store(void* address) { __tsan_write16(address); }
+inline void note_release(void* address) { __tsan_release(address); }
+inline void note_acquire(void* address) { __tsan_acquire(address); }
+#else
+NICCOLITE_DEVICE void note_load(const void*) {}
+NICCOLITE_DEVICE void note_store(void*) {}
+NICCOLITE_DEVICE void note_release(void*) {}
+NICCOLITE_DEVICE void note_acquire(void*) {}
+#endif
+
+NICCOLITE_DEVICE void fence_aliases_of(const Comm& comm) {
+  if (comm.multicast_base() != nullptr) fence_aliases();
+}
+
+}  // namespace detail
+
 /// `count` elements of a window, from byte `offset` on; a copy on each peer. By value.
 template <typename T>
 class Buffer {
@@ -352,6 +546,13 @@ class Buffer {
         (static_cast<uint64_t>(window_->stride) << 32) * static_cast<uint64_t>(peer) + offset_);
   }
   NICCOLITE_DEVICE T* own() const { return of(window_->rank); }
+  /// The first element of all peers' copies, for multicast accesses; null: there is no such
+  /// address.
+  NICCOLITE_DEVICE T* of_all(const Comm& comm) const {
+    if (comm.multicast_base() == nullptr || window_->multicast == kNoMulticast) return nullptr;
+    return reinterpret_cast<T*>(comm.multicast_base() +
+                                static_cast<uint64_t>(window_->multicast) * 4096 + offset_);
+  }
 
   /// Do `count` elements from `first` on lie in the buffer, and that in the window?
   NICCOLITE_DEVICE bool holds(size_t first, size_t count) const {
@@ -403,6 +604,10 @@ NICCOLITE_DEVICE void store_all(const Comm& comm, const Buffer<T>& target, size_
     return;
   }
 #endif
+  if (T* const all = target.of_all(comm)) {
+    for (int peer = 0; peer < comm.nranks(); ++peer) detail::note_store(target.of(peer) + first);
+    return detail::store_multicast(all + first, pack);
+  }
   // Each rank begins at another peer, so that they do not all store to one.
   for (int i = 0; i < comm.nranks(); ++i) {
     int peer = comm.rank() + i;
@@ -411,25 +616,6 @@ NICCOLITE_DEVICE void store_all(const Comm& comm, const Buffer<T>& target, size_
     *reinterpret_cast<Pack<T>*>(target.of(peer) + first) = pack;
   }
 }
-
-namespace detail {
-template <typename T, bool kIsSmall = (sizeof(T) < 4)>
-struct Accumulator {
-  using Type = T;
-};
-template <typename T>
-struct Accumulator<T, true> {
-  using Type = float;
-};
-template <>
-struct Accumulator<int8_t, true> {
-  using Type = int32_t;
-};
-template <>
-struct Accumulator<uint8_t, true> {
-  using Type = uint32_t;
-};
-}  // namespace detail
 
 /// Sums of a pack's elements: float for elements of 2 bytes.
 template <typename T>
@@ -445,7 +631,8 @@ struct Sums {
 };
 
 /// The sums over all peers of the 16 bytes of elements from `first` on, a multiple of a pack's, in
-/// the order of the peers: all ranks get the same bits. One thread calls.
+/// the order of the peers: all ranks get the same bits. By multicast the switch adds, in an order
+/// of its own. One thread calls.
 template <typename T>
 NICCOLITE_DEVICE Sums<T> load_reduce(const Comm& comm, const Buffer<T>& source, size_t first) {
   using Value = typename Sums<T>::Value;
@@ -457,6 +644,15 @@ NICCOLITE_DEVICE Sums<T> load_reduce(const Comm& comm, const Buffer<T>& source, 
     return sums;
   }
 #endif
+  if constexpr (detail::switch_sum<T>() != detail::Sum::None) {
+    if (const T* const all = source.of_all(comm)) {
+      for (int peer = 0; peer < comm.nranks(); ++peer) detail::note_load(source.of(peer) + first);
+      const Pack<T> pack = detail::load_multicast(all + first);
+      for (int i = 0; i < Pack<T>::kElements; ++i)
+        sums.values[i] = static_cast<Value>(pack.values[i]);
+      return sums;
+    }
+  }
   for (int begin = 0; begin < comm.nranks(); begin += 8) {  // loads of several peers are under way
     Pack<T> packs[8];
     detail::interleave();
@@ -477,7 +673,8 @@ NICCOLITE_DEVICE Sums<T> load_reduce(const Comm& comm, const Buffer<T>& source, 
 
 /// One barrier of a device communicator (lsaBarrierCount of them), for one group of each rank.
 /// Kernels of NVIDIA's headers use the same words: a barrier may be theirs in one kernel and ours
-/// in the next.
+/// in the next. With multicast addresses it is one of theirs with multimem; a kernel with checks
+/// does without, so that the kernels of all ranks must be compiled alike.
 template <typename Group>
 class Barrier {
  public:
@@ -494,12 +691,14 @@ class Barrier {
 #endif
     index_ = index;
     count_ = barriers.nBarriers;
-    epoch_ = *word(comm.rank(), count_ + index_);
+    // Checks name the peer who has not come, whom a common counter does not know.
+    is_multicast_ = comm.multicast_base() != nullptr && NICCOLITE_DEVICE_CHECK == 0;
+    epoch_ = *word(comm.rank(), saved_epoch());
   }
   NICCOLITE_DEVICE ~Barrier() {
     if (is_bad_) return;
     group_.sync();
-    if (group_.rank() == 0) *word(comm_.rank(), count_ + index_) = epoch_;
+    if (group_.rank() == 0) *word(comm_.rank(), saved_epoch()) = epoch_;
     group_.sync();
   }
   Barrier(const Barrier&) = delete;
@@ -513,7 +712,12 @@ class Barrier {
   /// Tells all peers that this group has come. Release: see above.
   NICCOLITE_DEVICE void arrive() {
     if (is_bad_) return;
+    detail::fence_aliases_of(comm_);
     group_.sync();
+    if (is_multicast_) {
+      if (group_.rank() == 0) arrive_at_all();
+      return;
+    }
     for (int i = static_cast<int>(group_.rank()); i < comm_.nranks();
          i += static_cast<int>(group_.size()))
       if (i != comm_.rank()) detail::store_release(inbox(i, comm_.rank()), epoch_ + 1);
@@ -521,8 +725,8 @@ class Barrier {
   /// Waits until all peers have come as often as this group. Acquire. False after an abort.
   NICCOLITE_DEVICE bool wait() {
     if (is_bad_) return false;
-    bool is_over = false;
-    for (int i = static_cast<int>(group_.rank()); i < comm_.nranks() && !is_over;
+    bool is_over = is_multicast_ && group_.rank() == 0 && !await_all();
+    for (int i = static_cast<int>(group_.rank()); i < comm_.nranks() && !is_over && !is_multicast_;
          i += static_cast<int>(group_.size())) {
       if (i == comm_.rank()) continue;
       const uint32_t* const arrived = inbox(comm_.rank(), i);
@@ -531,7 +735,8 @@ class Barrier {
       });
     }
     is_over = group_.any(is_over);
-    if (!is_over) ++epoch_;
+    detail::fence_aliases_of(comm_);
+    if (!is_over) epoch_ += is_multicast_ ? static_cast<uint32_t>(comm_.nranks()) : 1;
     return !is_over;
   }
 
@@ -542,12 +747,32 @@ class Barrier {
   NICCOLITE_DEVICE uint32_t* inbox(int of, int from) const {
     return word(of, 3 * count_ + index_ * comm_.nranks() + from);
   }
+  // The two kinds of barrier have epochs of their own.
+  NICCOLITE_DEVICE int saved_epoch() const { return is_multicast_ ? index_ : count_ + index_; }
+  NICCOLITE_DEVICE int counter() const { return 2 * count_ + index_; }
+  NICCOLITE_DEVICE void arrive_at_all() {
+    for (int peer = 0; peer < comm_.nranks(); ++peer) detail::note_release(word(peer, counter()));
+    detail::add_multicast(
+        reinterpret_cast<uint32_t*>(comm_.multicast_resources(comm_.barriers().bufHandle)) +
+            counter(),
+        1);
+  }
+  NICCOLITE_DEVICE bool await_all() {
+    const uint32_t* const arrived = word(comm_.rank(), counter());
+    const uint32_t all = epoch_ + static_cast<uint32_t>(comm_.nranks());
+    const bool is_done = detail::spin(
+        comm_, Call::BarrierStands, comm_.rank(), static_cast<uint64_t>(index_),
+        [&] { return static_cast<int32_t>(detail::load_acquire(arrived) - all) >= 0; });
+    detail::note_acquire(word(comm_.rank(), counter()));
+    return is_done;
+  }
 
   Group group_;
   const Comm& comm_;
   int index_ = 0;
   int count_ = 0;
   uint32_t epoch_ = 0;
+  bool is_multicast_ = false;
   bool is_bad_ = false;
 };
 
@@ -580,12 +805,14 @@ class Channel {
       return;
     }
 #endif
+    detail::fence_aliases_of(comm_);
     group_.sync();
     if (group_.rank() == 0) tell(peer);
   }
   /// Tells all peers, the own rank included.
   NICCOLITE_DEVICE void signal_all() {
     if (is_bad_) return;
+    detail::fence_aliases_of(comm_);
     group_.sync();
     for (int peer = static_cast<int>(group_.rank()); peer < comm_.nranks();
          peer += static_cast<int>(group_.size()))
@@ -599,7 +826,9 @@ class Channel {
       return false;
     }
 #endif
-    return !group_.any(group_.rank() == 0 && !take(peer));
+    const bool is_over = group_.any(group_.rank() == 0 && !take(peer));
+    detail::fence_aliases_of(comm_);
+    return !is_over;
   }
   /// Waits for one signal of each peer, the own rank included.
   NICCOLITE_DEVICE bool wait_all() {
@@ -608,7 +837,9 @@ class Channel {
     for (int peer = static_cast<int>(group_.rank()); peer < comm_.nranks() && !is_over;
          peer += static_cast<int>(group_.size()))
       is_over = !take(peer);
-    return !group_.any(is_over);
+    is_over = group_.any(is_over);
+    detail::fence_aliases_of(comm_);
+    return !is_over;
   }
   /// The sources of the group's puts may be used again. (Puts are stores: they have been read.)
   NICCOLITE_DEVICE void flush() { group_.sync(); }

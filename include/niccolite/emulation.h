@@ -56,6 +56,16 @@
 #endif
 #ifdef NICCOLITE_EMULATION_TSAN
 #include <sanitizer/tsan_interface.h>
+extern "C" {
+void AnnotateIgnoreSyncBegin(const char* file, int line);
+void AnnotateIgnoreSyncEnd(const char* file, int line);
+void AnnotateIgnoreReadsBegin(const char* file, int line);
+void AnnotateIgnoreReadsEnd(const char* file, int line);
+void AnnotateIgnoreWritesBegin(const char* file, int line);
+void AnnotateIgnoreWritesEnd(const char* file, int line);
+void __tsan_read16(void* address);
+void __tsan_write16(void* address);
+}
 #endif
 // Jumps are no system calls, as swapcontext() is. Sanitizers do not follow them.
 #if defined(__x86_64__) && !defined(NICCOLITE_EMULATION_TSAN) && !defined(NICCOLITE_EMULATION_ASAN)
@@ -617,18 +627,94 @@ T atomic_update(T* address, Operation&& operation) {
   }
 }
 
+/// A function of the driver; null: it has none of this name.
+inline void* find_driver_function(const char* name) {
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult result{};
+  constexpr unsigned kVersion = 12000;
+  if (cudaGetDriverEntryPointByVersion(name, &function, kVersion, cudaEnableDefault, &result) !=
+          cudaSuccess ||
+      result != cudaDriverEntryPointSuccess)
+    return nullptr;
+  return function;
+}
+
+/// The memory of each GPU of a multicast team behind addresses, as an NVSwitch finds it.
+class MulticastMemory {
+ public:
+  static constexpr int kMostMembers = 64;
+  struct Range {
+    uintptr_t begin = 0;
+    size_t bytes = 0;
+    int count = 0;
+    char* members[kMostMembers] = {};
+  };
+  static MulticastMemory& instance() {
+    static MulticastMemory* const memory = new MulticastMemory;
+    return *memory;
+  }
+  /// Pointers of all members to the 16 bytes at `address`; ends the process where there are none,
+  /// as a GPU ends a kernel.
+  int find(const void* address, char** members) {
+    const auto at = reinterpret_cast<uintptr_t>(address);
+#ifdef NICCOLITE_EMULATION_TSAN
+    // A switch orders nothing between the threads that use it.
+    AnnotateIgnoreSyncBegin(__FILE__, __LINE__);
+    AnnotateIgnoreReadsBegin(__FILE__, __LINE__);
+    AnnotateIgnoreWritesBegin(__FILE__, __LINE__);
+#endif
+    int count = 0;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      const Range& range = range_of(at);
+      count = range.count;
+      for (int i = 0; i < count; ++i) members[i] = range.members[i] + (at - range.begin);
+    }
+#ifdef NICCOLITE_EMULATION_TSAN
+    AnnotateIgnoreWritesEnd(__FILE__, __LINE__);
+    AnnotateIgnoreReadsEnd(__FILE__, __LINE__);
+    AnnotateIgnoreSyncEnd(__FILE__, __LINE__);
+#endif
+    return count;
+  }
+  /// Other memory may be bound by now. When a kernel begins: its windows stay while it runs.
+  void forget() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    ranges_.clear();
+  }
+
+ private:
+  using Members = int (*)(unsigned long long, void**, int*, size_t*);
+
+  const Range& range_of(uintptr_t at) {
+    auto found = ranges_.upper_bound(at);
+    if (found != ranges_.begin() && at - std::prev(found)->first < std::prev(found)->second.bytes)
+      return std::prev(found)->second;
+    static const auto members_of =
+        reinterpret_cast<Members>(find_driver_function("cuVirtualMulticastMembers"));
+    Range range;
+    range.begin = at;
+    range.count = kMostMembers;
+    void* members[kMostMembers];
+    if (members_of == nullptr || members_of(at, members, &range.count, &range.bytes) != 0) {
+      std::fprintf(stderr,
+                   "niccolite: a kernel uses %p as a multicast address: no memory is bound there\n",
+                   reinterpret_cast<void*>(at));
+      std::abort();
+    }
+    for (int i = 0; i < range.count; ++i) range.members[i] = static_cast<char*>(members[i]);
+    return ranges_[at] = range;
+  }
+
+  std::mutex mutex_;
+  std::map<uintptr_t, Range> ranges_;  // by their begin
+};
+
 /// The driver's cuStreamWaitValue32, by which a stream waits for a kernel without a thread. Null:
 /// the driver is not vcuda's.
 using WaitValue = int (*)(cudaStream_t, unsigned long long, uint32_t, unsigned);
 inline WaitValue find_wait_value() {
-  void* function = nullptr;
-  cudaDriverEntryPointQueryResult result{};
-  constexpr unsigned kVersion = 12000;
-  if (cudaGetDriverEntryPointByVersion("cuStreamWaitValue32", &function, kVersion,
-                                       cudaEnableDefault, &result) != cudaSuccess ||
-      result != cudaDriverEntryPointSuccess)
-    return nullptr;
-  return reinterpret_cast<WaitValue>(function);
+  return reinterpret_cast<WaitValue>(find_driver_function("cuStreamWaitValue32"));
 }
 
 /// Words in page-locked memory that streams wait for. They are used again, and never freed.
@@ -686,7 +772,12 @@ inline cudaError_t launch(std::function<void()> body, const char* name, dim3 gri
   made->shared = shared;
   made->done = done;
   const cudaError_t error = cudaLaunchHostFunc(
-      stream, [](void* data) { Engine::instance().add(static_cast<Launch*>(data)); }, made.get());
+      stream,
+      [](void* data) {
+        MulticastMemory::instance().forget();
+        Engine::instance().add(static_cast<Launch*>(data));
+      },
+      made.get());
   if (error != cudaSuccess) return error;
   (void)made.release();  // the engine's now
   constexpr unsigned kEqual = 1;

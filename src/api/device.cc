@@ -70,7 +70,7 @@ Status query_properties(ncclComm_t handle, ncclCommProperties_t* props) {
   answer.deviceApiSupport = communicator->ways().maps_all_memory() &&
                             parameters::win_enable() != 0 &&
                             (props->version >= kFirstWithTeams || rail(*communicator).nRanks == 1);
-  answer.multimemSupport = false;
+  answer.multimemSupport = communicator->may_have_multicast();
   answer.nLsaTeams = rail(*communicator).nRanks;
   answer.hostRmaSupport =
       communicator->configuration().one_sided && communicator->ways().has_windows();
@@ -138,12 +138,21 @@ Result<comm::Completion> create_device_communicator(ncclComm_t handle,
         "or "
         "a communicator of the ranks of one machine (ncclCommSplit)",
         kFunction, communicator->rank());
+  const ncclTeam_t lsa = load_store(*communicator);
+  for (const auto& team : requirements.multicast_teams)
+    if (team.ranks != lsa.nRanks || team.rank != lsa.rank || team.stride != lsa.stride)
+      return Status::invalid_argument(
+          "{} : reqs argument requires multimem of a team of {} ranks, rank {}, stride {}: the "
+          "load-store team alone can have it (ncclTeamLsa: {} ranks, rank {}, stride {})",
+          kFunction, team.ranks, team.rank, team.stride, lsa.nRanks, lsa.rank, lsa.stride);
   auto* const device = reinterpret_cast<std::byte*>(answer);
   const auto job = [communicator, device, requirements = std::move(requirements)]() -> Status {
     Result<registry::DeviceComm> made = communicator->make_device_comm(requirements.needs);
     if (!made.is_ok())
       return std::move(made).status().with_context("{} : rank {}", kFunction, communicator->rank());
     const ncclTeam_t team = load_store(*communicator);
+    for (const auto& wish : requirements.multicast_teams)
+      if (wish.base != nullptr) *wish.base = made.value().multicast_base;
     write_device_layout({.version = requirements.version,
                          .rank = communicator->rank(),
                          .nranks = communicator->nranks(),
@@ -153,6 +162,8 @@ Result<comm::Completion> create_device_communicator(ncclComm_t handle,
                          .resource_window = made.value().window,
                          .resource_base = made.value().base,
                          .resource_stride_4g = made.value().stride_4g,
+                         .resource_multicast_4k = made.value().multicast_offset_4k,
+                         .multicast_base = made.value().multicast_base,
                          .lsa_barrier_handle = made.value().lsa_barrier_handle,
                          .lsa_barriers = requirements.needs.lsa_barriers,
                          .abort_flag = communicator->abort_flag()},

@@ -25,6 +25,8 @@ enum class Field : uint8_t {
   ResourceWindow,
   ResourceBase,
   ResourceStride,
+  ResourceMulticast,
+  MulticastBase,
   InlinedLsaRank,
   InlinedWorldRank,
   LsaBarrier,
@@ -38,7 +40,7 @@ enum class Field : uint8_t {
 };
 
 // The layouts, by the first header that has it. All bytes that no row names are zero: networking,
-// multicast, barriers over the network, ranks and reciprocals of teams of one.
+// barriers over the network, ranks and reciprocals of teams of one.
 constexpr unsigned kFirstVersions[] = {kUnversioned, 22905, 23000, 23100};
 constexpr size_t kBytes[] = {200, 224, 240, 248};
 constexpr size_t kLayouts = std::size(kBytes);
@@ -62,6 +64,8 @@ constexpr Row kRows[] = {
     {Field::ResourceWindow, 8, {32, 32, 40, 40}},
     {Field::ResourceBase, 8, {48, 48, 56, 48}},
     {Field::ResourceStride, 4, {64, 64, 72, 56}},
+    {Field::ResourceMulticast, 4, {68, 68, 76, 60}},
+    {Field::MulticastBase, 8, {112, 112, 120, 72}},
     {Field::InlinedLsaRank, 4, {56, 56, kNone, kNone}},
     {Field::InlinedWorldRank, 4, {60, 60, kNone, kNone}},
     {Field::LsaBarrier, 8, {120, 120, 128, 80}},
@@ -110,6 +114,10 @@ uint64_t value_of(Field field, const DeviceContents& contents) {
       return address(contents.resource_base);
     case Field::ResourceStride:
       return contents.resource_stride_4g;
+    case Field::ResourceMulticast:
+      return contents.resource_multicast_4k;
+    case Field::MulticastBase:
+      return address(contents.multicast_base);
     case Field::LsaBarrier:  // {handle, number of barriers}
       return contents.lsa_barrier_handle | number(contents.lsa_barriers) << 32;
     case Field::GinConnectionStride:

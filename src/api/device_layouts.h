@@ -8,7 +8,7 @@
 
 namespace niccolite::api {
 
-/// The contents of a device communicator without networking and without multicast.
+/// The contents of a device communicator without networking.
 struct DeviceContents {
   unsigned version = 0;  // of the caller's header
   int rank = 0;
@@ -19,6 +19,8 @@ struct DeviceContents {
   const void* resource_window = nullptr;  // null: no resources
   const void* resource_base = nullptr;    // of the team's first rank
   uint32_t resource_stride_4g = 0;
+  uint32_t resource_multicast_4k = 0;    // where the multicast addresses have the resources
+  const void* multicast_base = nullptr;  // null: none
   uint32_t lsa_barrier_handle = 0;
   int lsa_barriers = 0;
   const uint32_t* abort_flag = nullptr;

@@ -73,19 +73,25 @@ Status cannot(const char* field, int64_t value, const char* what_there_is) {
 constexpr const char* kNoNetworking =
     "kernels have no networking here (ncclCommQueryProperties says ginType NONE): they have "
     "lsaBarrierCount and buffers of the load-store team";
-constexpr const char* kNoMulticast =
-    "there are no multicast addresses (ncclCommQueryProperties says multimemSupport false): use "
-    "the addresses of the peers";
-
 struct Count {
   const char* field;
   int value;
 };
 
 Status read_lists(const ncclDevResourceRequirements_t* resources,
-                  const ncclTeamRequirements_t* teams, registry::DeviceNeeds& needs) {
-  for (; teams != nullptr; teams = teams->next)
-    if (teams->multimem) return cannot("multimem of a team", 1, kNoMulticast);
+                  const ncclTeamRequirements_t* teams, DeviceRequirements& into) {
+  registry::DeviceNeeds& needs = into.needs;
+  for (size_t entries = 0; teams != nullptr; teams = teams->next) {
+    if (++entries > kMostEntries)
+      return Status::invalid_argument(
+          "{} : reqs argument: teamRequirementsList has more than {} entries, or is a circle",
+          kFunction, kMostEntries);
+    if (!teams->multimem) continue;
+    needs.multicast = true;
+    ncclMultimemHandle_t* const handle = teams->outMultimemHandle;
+    into.multicast_teams.push_back({teams->team.nRanks, teams->team.rank, teams->team.stride,
+                                    handle == nullptr ? nullptr : &handle->mcBasePtr});
+  }
   for (; resources != nullptr; resources = resources->next) {
     if (resources->ginSignalCount != 0)
       return cannot("ginSignalCount of a list's entry", resources->ginSignalCount, kNoNetworking);
@@ -181,11 +187,11 @@ Result<DeviceRequirements> read_requirements(const ncclDevCommRequirements_t* re
   if (own.lsaBarrierCount < 0 || own.barrierCount < 0)
     return cannot(own.lsaBarrierCount < 0 ? "lsaBarrierCount" : "barrierCount",
                   std::min(own.lsaBarrierCount, own.barrierCount), "a count is not negative");
-  if (own.lsaMultimem) return cannot("lsaMultimem", 1, kNoMulticast);
+  read.needs.multicast = own.lsaMultimem;
   constexpr unsigned kFirstOfCurrent = 22905;
   TRY(read.version < kFirstOfCurrent ? read_older(own, read.needs) : read_current(own, read.needs));
   TRY(read_newer(reqs, read));
-  TRY(read_lists(own.resourceRequirementsList, own.teamRequirementsList, read.needs));
+  TRY(read_lists(own.resourceRequirementsList, own.teamRequirementsList, read));
   return read;
 }
 

@@ -2,6 +2,8 @@
 // terms. Pure functions. Source: device-api reference, section 4.
 #pragma once
 
+#include <vector>
+
 #include "base/status.h"
 #include "registry/device_comms.h"
 
@@ -10,9 +12,15 @@ typedef struct ncclDevCommRequirements ncclDevCommRequirements_t;
 namespace niccolite::api {
 
 /// A caller's requirements. They are read in the call, since the caller may change them afterwards;
-/// `needs` still points to the handles that the caller waits for.
+/// `needs` and the teams still point to the handles that the caller waits for.
 struct DeviceRequirements {
+  /// A team that is to have multicast addresses.
+  struct MulticastTeam {
+    int ranks, rank, stride;
+    void** base;  // of the caller, who wants to know it; or null
+  };
   unsigned version = 0;  // whose layout the caller expects
+  std::vector<MulticastTeam> multicast_teams;
   registry::DeviceNeeds needs;
 };
 

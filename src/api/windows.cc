@@ -149,17 +149,22 @@ ncclResult_t pncclGetLsaMultimemDevicePointer(ncclWindow_t window, size_t offset
   return api::call("ncclGetLsaMultimemDevicePointer", [&]() -> Status {
     constexpr const char* kFunction = "ncclGetLsaMultimemDevicePointer";
     const auto found = TRY(api::find_window(kFunction, window, outPtr));
-    return api::check_offset(kFunction, *found, offset, found->rank());
+    TRY(api::check_offset(kFunction, *found, offset, found->rank()));
+    if (found->multicast_address() != nullptr) *outPtr = found->multicast_address() + offset;
+    return {};
   });
 }
 
-ncclResult_t pncclGetMultimemDevicePointer(ncclWindow_t window, size_t,
+ncclResult_t pncclGetMultimemDevicePointer(ncclWindow_t window, size_t offset,
                                            ncclMultimemHandle_t multimem, void** outPtr) {
   return api::call("ncclGetMultimemDevicePointer", [&]() -> Status {
     constexpr const char* kFunction = "ncclGetMultimemDevicePointer";
     if (multimem.mcBasePtr == nullptr)
       return Status::invalid_argument("{} : multimem argument has no address", kFunction);
-    TRY(api::find_window(kFunction, window, outPtr));
+    const auto found = TRY(api::find_window(kFunction, window, outPtr));
+    TRY(api::check_offset(kFunction, *found, offset, found->rank()));
+    // The team of the handle is the load-store team: no other has multicast.
+    if (found->multicast_address() != nullptr) *outPtr = found->multicast_address() + offset;
     return {};
   });
 }

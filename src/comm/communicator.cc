@@ -138,6 +138,11 @@ Result<registry::DeviceComm> Communicator::make_device_comm(const registry::Devi
   return buffers_.device_comms()->make(needs);
 }
 
+bool Communicator::may_have_multicast() const {
+  return ways_.maps_all_memory() && buffers_.windows() != nullptr &&
+         buffers_.windows()->may_have_multicast();
+}
+
 // All ranks have registered the same windows, between the same operations of theirs.
 void Communicator::open_windows() {
   const registry::Windows& windows = *buffers_.windows();

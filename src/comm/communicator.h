@@ -112,6 +112,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Result<const void*> register_window(void* user, size_t bytes, int flags);
   /// Collective: see registry::DeviceComms. Only when ready.
   Result<registry::DeviceComm> make_device_comm(const registry::DeviceNeeds& needs);
+  /// Can device communicators have multicast addresses, as far as this rank knows?
+  bool may_have_multicast() const;
   /// For kernels of the user: a word in host memory that is not zero once their waits must end.
   const uint32_t* abort_flag() const { return &control_.words()->abort; }
   /// One-sided operations (see OneSided). Only when ready.
@@ -193,6 +195,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status find_machine_graph(std::span<const RankInfo> ranks, const Deadline& deadline);
   /// Prepares connections, answers to peers and the watch, if there are several ranks.
   Status serve_peers(const planner::Settings& settings, std::unique_ptr<transport::Team> team);
+  /// Why this rank can be in no multicast team; empty: it may be. No call of the driver.
+  std::string team_refusal() const;
   /// Makes the multicast team of the machine's ranks, and enters it in `settings`; null: there is
   /// none.
   Result<std::unique_ptr<transport::Team>> make_team(planner::Settings& settings,

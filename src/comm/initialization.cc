@@ -232,6 +232,13 @@ Status Communicator::find_machine_graph(std::span<const RankInfo> ranks, const D
   return {};
 }
 
+std::string Communicator::team_refusal() const {
+  if (parameters::nvls_enable() == 0) return "NCCL_NVLS_ENABLE=0";
+  if (ways_.lacks_access()) return "some GPUs of its machine have no peer access to each other";
+  if (membership_.shares_gpus()) return "some ranks share a GPU";
+  return {};
+}
+
 // The driver of GPUs that are to do without a team is not called.
 Result<std::unique_ptr<transport::Team>> Communicator::make_team(planner::Settings& settings,
                                                                  const Deadline& deadline) {
@@ -247,18 +254,11 @@ Result<std::unique_ptr<transport::Team>> Communicator::make_team(planner::Settin
   // All ranks know so much without asking each other.
   const int most = planner::largest_team(membership_.machines());
   if (most == 0) return std::unique_ptr<Team>();
-  std::string refusal;
-  if (parameters::nvls_enable() == 0)
-    refusal = "NCCL_NVLS_ENABLE=0";
-  else if (ways_.lacks_access())
-    refusal = "some GPUs of its machine have no peer access to each other";
-  else if (membership_.shares_gpus())
-    refusal = "some ranks share a GPU";
   Team::Outcome outcome = TRY(Team::make({.machine = machine_,
                                           .device = device(),
                                           .member = *member_,
                                           .machines = membership_.machines(),
-                                          .refusal = std::move(refusal),
+                                          .refusal = team_refusal(),
                                           .shape = planner::team_shape_for(settings, most),
                                           .try_step = operations::try_team,
                                           .deadline = deadline}));
@@ -436,6 +436,11 @@ void Communicator::make_operations(const planner::Settings& settings) {
       registry::Windows::Options{.team_ranks = ways_.load_store_ranks(membership_),
                                  .are_possible = ways_.has_windows(),
                                  .neighbours = std::move(neighbours)});
+  std::string refusal = team_refusal();
+  if (refusal.empty() && machine_.kind() == gpu::Kind::Cuda && parameters::nvls_enable() != 1)
+    refusal =
+        "multicast has never run on real switches: NCCL_NVLS_ENABLE=1 makes a team, and tries it";
+  windows->set_multicast_terms({.refusal = std::move(refusal), .try_step = operations::try_team});
   auto device_comms =
       std::make_unique<registry::DeviceComms>(machine_, device(), member_.get(), *windows);
   buffers_.open_windows(std::move(windows), std::move(device_comms));

@@ -57,8 +57,10 @@ class Multicast {
  public:
   /// Can `device` be in a team?
   virtual bool has_multicast(int device) = 0;
-  /// Ranges, offsets and bound memory are multiples of this, in bytes, for a team of `devices`.
+  /// Ranges are multiples of this, in bytes, for a team of `devices`.
   virtual Result<size_t> granularity(int devices) = 0;
+  /// Offsets and bound memory are multiples of this.
+  virtual Result<size_t> binding_granularity(int devices) = 0;
   /// A team of `devices` GPUs that bind `bytes` each. CudaError: the system cannot make it.
   virtual Result<MulticastTeam> create(int devices, size_t bytes) = 0;
   /// A descriptor by which another process of this machine imports the team.

@@ -8,6 +8,8 @@ namespace niccolite::registry {
 namespace {
 
 constexpr uint64_t kHandleUnit = 128;
+constexpr const char* kNoMulticastAddresses =
+    "reqs argument requires multicast addresses (lsaMultimem, or multimem of a team)";
 constexpr uint64_t kMostNamed = kHandleUnit << 32;  // that handles can name
 
 // Returns the bytes of n barriers among N ranks: three words of state each, then a word for each
@@ -59,6 +61,7 @@ Status DeviceComms::agree(const DeviceNeeds& needs, const Layout& layout,
   Writer writer;
   writer.u32(kMark);
   writer.i32(needs.lsa_barriers);
+  writer.u8(needs.multicast ? 1 : 0);
   writer.u64(layout.bytes);
   writer.u32(static_cast<uint32_t>(layout.buffers.size()));
   writer.u8(static_cast<uint8_t>(mine.code()));
@@ -73,6 +76,7 @@ Status DeviceComms::agree(const DeviceNeeds& needs, const Layout& layout,
           "rank {} makes a device communicator, and rank {} is in another collective call", rank(),
           peer);
     const int barriers = reader.i32();
+    const bool multicast = reader.u8() != 0;
     const uint64_t bytes = reader.u64();
     const uint32_t buffers = reader.u32();
     const uint8_t code = reader.u8();
@@ -80,6 +84,11 @@ Status DeviceComms::agree(const DeviceNeeds& needs, const Layout& layout,
     if (code > static_cast<uint8_t>(Code::RemoteError)) reader.reject("an unknown failure");
     TRY(reader.finish());
     if (code != 0) return Status::error(static_cast<Code>(code), "rank {}: {}", peer, text);
+    if (multicast != needs.multicast)
+      return Status::invalid_argument(
+          "reqs argument: rank {} requires multicast addresses (lsaMultimem, or multimem of a "
+          "team), and rank {} does not: all ranks call with equal requirements",
+          multicast ? peer : rank(), multicast ? rank() : peer);
     if (barriers != needs.lsa_barriers || bytes != layout.bytes || buffers != layout.buffers.size())
       return Status::invalid_argument(
           "reqs argument: rank {} requires {} barriers and {} buffers, {} bytes in all, and rank "
@@ -109,6 +118,7 @@ Result<DeviceComm> DeviceComms::make(const DeviceNeeds& needs) {
   const Status mine = prepare(needs, prepared);
   TRY(agree(needs, prepared.layout, mine));
   const Layout& layout = prepared.layout;
+  if (needs.multicast) TRY(windows_.begin_multicast().with_context(kNoMulticastAddresses));
   DeviceComm made;
   made.table = prepared.table;
   if (prepared.memory.valid()) {
@@ -116,7 +126,15 @@ Result<DeviceComm> DeviceComms::make(const DeviceNeeds& needs) {
     const std::shared_ptr<const Window> window = windows_.find(made.window);
     made.base = window->copy_of(window->team_first());
     made.stride_4g = window->stride_4g();
+    if (needs.multicast && window->multicast_address() == nullptr) {
+      TRY(windows_.remove(made.window));
+      return Status::invalid_argument("{} : {}", kNoMulticastAddresses,
+                                      windows_.multicast_obstacle());
+    }
+    if (needs.multicast)
+      made.multicast_offset_4k = windows_.multicast_offset_4k(window->multicast_address());
   }
+  if (needs.multicast) made.multicast_base = windows_.multicast_base();
   made.lsa_barrier_handle = static_cast<uint32_t>(layout.barriers / kHandleUnit);
   for (size_t i = 0; i < needs.buffers.size(); ++i)
     if (needs.buffers[i].handle != nullptr)

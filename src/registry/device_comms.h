@@ -25,6 +25,7 @@ struct DeviceNeeds {
     uint32_t* handle = nullptr;  // of the caller, who wants to know it; or null
   };
   int lsa_barriers = 0;
+  bool multicast = false;  // addresses for it
   std::vector<Buffer> buffers;
 };
 
@@ -34,6 +35,8 @@ struct DeviceComm {
   uint32_t stride_4g = 0;
   Windows::Handle table = nullptr;  // of all windows
   uint32_t lsa_barrier_handle = 0;
+  std::byte* multicast_base = nullptr;  // null: not required
+  uint32_t multicast_offset_4k = 0;     // of the resources
 };
 
 class DeviceComms {

@@ -10,16 +10,19 @@
 
 namespace niccolite::registry {
 
+/// A window without multicast addresses.
+inline constexpr uint32_t kNoMulticast = UINT32_MAX;
+
 struct WindowRecord {
-  uint64_t bytes = 0;                // the library's own: of the team's smallest copy, for checks
-  std::byte* flat_base = nullptr;    // of the team's first rank; null: the ranks' copies are not at
-                                     // equal distances
-  int32_t lsa_rank = 0;              // this rank's number in its load-store team
-  int32_t world_rank = 0;            // this rank
-  uint32_t stride_4g = 0;            // between copies, in units of 4 GiB
-  uint32_t multicast_offset_4k = 0;  // and the network's: not used
-  uint32_t gin_offset_4k = 0;
-  uint32_t flags = 0;  // NCCL_WIN_...
+  uint64_t bytes = 0;              // the library's own: of the team's smallest copy, for checks
+  std::byte* flat_base = nullptr;  // of the team's first rank; null: the ranks' copies are not at
+                                   // equal distances
+  int32_t lsa_rank = 0;            // this rank's number in its load-store team
+  int32_t world_rank = 0;          // this rank
+  uint32_t stride_4g = 0;          // between copies, in units of 4 GiB
+  uint32_t multicast_offset_4k = kNoMulticast;  // from WindowMulticast::base() on
+  uint32_t gin_offset_4k = 0;                   // the network's: not used
+  uint32_t flags = 0;                           // NCCL_WIN_...
   void* gin_windows[4] = {};
   void* gin_segments = nullptr;
   int32_t segments = 1;

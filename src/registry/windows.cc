@@ -173,6 +173,19 @@ Result<Windows::Handle> Windows::add(void* user, size_t bytes, int flags, Purpos
   window->team_first_ = rank() / window->team_ranks_ * window->team_ranks_;
   window->stride_4g_ = static_cast<uint32_t>(layout.stride >> 32);
   window->pieces_ = std::move(mine.pieces);
+  window->multicast_ = std::make_shared<MulticastPlace>();
+  window->multicast_->number = number;
+  if (layout.is_uniform) {
+    for (size_t i = 0; i < of_neighbours.size(); ++i) {
+      const uint64_t here = layout.stride * i;
+      window->multicast_->bytes = std::max(
+          window->multicast_->bytes, layout.pieces[i] - here + of_neighbours[i].mapped_bytes());
+      if (options_.neighbours[i] != rank()) continue;
+      window->multicast_->first_piece = layout.pieces[i] - here;
+      window->multicast_->begin = layout.starts[i] - here;
+    }
+    window->multicast_->pieces = window->pieces_;
+  }
   const FlatRange::Source source{.parts = of_neighbours,
                                  .layout = layout,
                                  .ranks = options_.neighbours,
@@ -196,7 +209,59 @@ Result<Windows::Handle> Windows::add(void* user, size_t bytes, int flags, Purpos
     window->copies_[peer] = window->range_->data() + layout.starts[i];
     bases.push_back(all_bases[peer]);
   }
-  return enter(std::move(window), layout, bases, purpose);
+  const Handle handle = TRY(enter(std::move(window), layout, bases, purpose));
+  TRY(bind_windows());
+  return handle;
+}
+
+bool Windows::may_have_multicast() const {
+  return multicast_terms_.try_step != nullptr && multicast_terms_.refusal.empty() &&
+         options_.team_ranks >= 2 && options_.team_ranks <= transport::Team::kMostRanks &&
+         machine_.multicast().has_multicast(device_);
+}
+
+Status Windows::begin_multicast() {
+  if (member_ == nullptr || multicast_terms_.try_step == nullptr)
+    return Status::invalid_argument("a multicast team has 2 to {} ranks",
+                                    transport::Team::kMostRanks);
+  if (multicast_ == nullptr) {
+    auto made = TRY(WindowMulticast::make({.machine = machine_,
+                                           .device = device_,
+                                           .member = *member_,
+                                           .team_ranks = options_.team_ranks,
+                                           .refusal = multicast_terms_.refusal,
+                                           .try_step = multicast_terms_.try_step}));
+    std::lock_guard lock(mutex_);
+    multicast_ = std::move(made);
+  }
+  TRY(bind_windows());
+  if (multicast_->has_given_up()) return Status::invalid_argument("{}", multicast_->obstacle());
+  return {};
+}
+
+// Gives windows that all ranks have their multicast addresses, where there are any.
+Status Windows::bind_windows() {
+  if (multicast_ == nullptr) return {};
+  std::vector<std::shared_ptr<const Window>> live;
+  std::vector<std::shared_ptr<MulticastPlace>> places;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [handle, window] : live_)
+      if (window->multicast_address() == nullptr) live.push_back(window);
+  }
+  for (const auto& window : live) places.push_back(window->multicast_);
+  TRY(multicast_->bind(places));
+  std::lock_guard lock(mutex_);
+  for (const auto& [handle, window] : live_) {
+    if (window->multicast_address() == nullptr ||
+        std::find(live.begin(), live.end(), window) == live.end())
+      continue;
+    const uint32_t offset = multicast_->offset_4k(window->multicast_address());
+    std::byte* const record = static_cast<std::byte*>(const_cast<void*>(handle));
+    TRY(machine_.upload(device_, record + offsetof(WindowRecord, multicast_offset_4k), &offset,
+                        sizeof offset));
+  }
+  return {};
 }
 
 // Returns this rank's part. An error in it is told to all ranks, who are waiting for it.
@@ -432,7 +497,8 @@ Result<Windows::Handle> Windows::table() {
 
 size_t Windows::record_bytes() const {
   std::lock_guard lock(mutex_);
-  return records_.bytes() + shifts_.bytes() + table_.bytes();
+  return records_.bytes() + shifts_.bytes() + table_.bytes() +
+         (multicast_ == nullptr ? 0 : multicast_->bytes());
 }
 
 std::shared_ptr<const Window> Windows::find_in_process(Handle handle) {

@@ -19,6 +19,7 @@
 #include "registry/flat_range.h"
 #include "registry/shared_piece.h"
 #include "registry/shift_tables.h"
+#include "registry/window_multicast.h"
 #include "registry/window_record.h"
 #include "transport/descriptor_server.h"
 
@@ -67,6 +68,9 @@ class Window {
   /// freed it and have other memory at the same addresses now.
   bool is_there(gpu::Mappings& mappings, const void* pointer, size_t bytes) const;
 
+  /// The address of its first byte in all copies of the team at once; null: it has none.
+  std::byte* multicast_address() const { return multicast_->address(); }
+
  private:
   friend class Windows;
   int rank_ = 0;
@@ -82,6 +86,7 @@ class Window {
   const uint64_t* shifts_ = nullptr;
   std::vector<std::shared_ptr<SharedPiece>> pieces_;
   std::shared_ptr<FlatRange> range_;
+  std::shared_ptr<MulticastPlace> multicast_;
 };
 
 class Windows {
@@ -122,12 +127,34 @@ class Windows {
   bool had_any() const { return had_any_; }
   bool had_symmetric() const { return had_symmetric_; }
 
+  /// How this rank takes part in multicast: see WindowMulticast::Options. Before the first add().
+  struct MulticastTerms {
+    std::string refusal;
+    std::function<Status(gpu::Machine&, int, const executor::TeamTrial&)> try_step;
+  };
+  void set_multicast_terms(MulticastTerms terms) { multicast_terms_ = std::move(terms); }
+  /// Can windows have multicast addresses, as far as this rank knows?
+  bool may_have_multicast() const;
+  /// Collective: gives windows of now and of later multicast addresses (WindowMulticast).
+  /// InvalidArgument, on all ranks: the reason why they cannot have any.
+  Status begin_multicast();
+  /// The base of the offsets in records; null before begin_multicast().
+  std::byte* multicast_base() const { return multicast_ == nullptr ? nullptr : multicast_->base(); }
+  /// As in its record; only of addresses that a window of these has.
+  uint32_t multicast_offset_4k(const std::byte* address) const {
+    return multicast_->offset_4k(address);
+  }
+  /// Why the latest window without addresses has none.
+  std::string multicast_obstacle() const {
+    return multicast_ == nullptr ? std::string() : multicast_->obstacle();
+  }
+
   int team_ranks() const { return options_.team_ranks; }
   /// For kernels: a list in device memory of the windows that the user registered, the same as long
   /// as this object lives (WindowTablePage). Made by the first call.
   Result<Handle> table();
 
-  /// Device memory of records and tables.
+  /// Device memory of records and tables, and of the multicast team.
   size_t record_bytes() const;
 
   /// A live window of any communicator of this process, or null.
@@ -202,11 +229,14 @@ class Windows {
   /// `layout` and `bases` are the neighbours'.
   Result<Handle> enter(std::shared_ptr<Window> window, const FlatLayout& layout,
                        std::span<const uint64_t> bases, Purpose purpose);
+  Status bind_windows();
 
   gpu::Machine& machine_;
   const int device_;
   bootstrap::Member* const member_;
   const Options options_;  // with the neighbours named
+  MulticastTerms multicast_terms_;
+  std::unique_ptr<WindowMulticast> multicast_;
   uint64_t added_ = 0;
   bool had_any_ = false;
   bool had_symmetric_ = false;

@@ -8,7 +8,6 @@
 #include "base/thread.h"
 #include "base/wire.h"
 #include "gpu/machine.h"
-#include "lowering/routes.h"
 #include "transport/descriptor_server.h"
 #include "transport/shareable.h"
 
@@ -69,11 +68,6 @@ struct TeamWord {
 
 namespace {
 
-TeamWord failure(const char* what, const Status& status) {
-  return {.obstacle = fmt::format("{}: {}. {}", what, status.message(), kRemedy),
-          .has_failed = true};
-}
-
 /// All ranks' words; `outcome` gets the first obstacle.
 Result<std::vector<TeamWord>> tell(const Team::Options& options, const TeamWord& mine,
                                    Team::Outcome& outcome) {
@@ -100,6 +94,7 @@ struct Team::Making {
   gpu::Machine& machine;
   const int device;
   const executor::FifoShape shape;
+  const size_t window_bytes;
   const int rank;
   const std::function<Status(gpu::Machine&, int, const executor::TeamTrial&)> try_step;
   std::unique_ptr<Team> team{};
@@ -125,9 +120,12 @@ struct Team::Making {
   }
 
   Status create() {
-    const size_t unit = TRY(multicast().granularity(count));
-    const size_t slots = shape.slots_bytes() * lowering::kTeamPlaces * static_cast<size_t>(count);
-    team->range_ = (slots + unit - 1) / unit * unit;
+    const auto members = static_cast<size_t>(count);
+    const size_t slots = shape.slots_bytes() * lowering::kTeamPlaces * members;
+    const auto up = [](size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; };
+    team->bound_ = up(std::max(slots, executor::kTrialBytes * members),
+                      TRY(multicast().binding_granularity(count)));
+    team->range_ = up(team->bound_ + window_bytes, TRY(multicast().granularity(count)));
     if (rank != first) return {};
     team->team_ = TRY(multicast().create(count, team->range_));
     word.token = TRY(draw_token());
@@ -151,7 +149,7 @@ struct Team::Making {
   }
 
   Status bind() {
-    team->memory_ = TRY(machine.allocate(device, team->range_, /*shareable=*/true));
+    team->memory_ = TRY(machine.allocate(device, team->bound_, /*shareable=*/true));
     TRY(team->bind());
     team->mapping_ = TRY(multicast().map(team->team_, device));
     return {};
@@ -170,28 +168,25 @@ struct Team::Making {
 };
 
 Result<Team::Outcome> Team::make(const Options& options) {
-  const auto making = std::make_shared<Making>(Making{
-      options.machine, options.device, options.shape, options.member.rank(), options.try_step});
+  const auto making = std::make_shared<Making>(Making{options.machine, options.device,
+                                                      options.shape, options.window_bytes,
+                                                      options.member.rank(), options.try_step});
   making->team.reset(new Team(options.machine, options.device, options.shape));
   making->team->rank_ = making->rank;
   making->number(options.machines);
   const auto in_time = [&](const char* what, Status (Making::*step)()) -> TeamWord {
     const std::optional<Status> status =
         run_within("nccl team", kPatience, [making, step] { return ((*making).*step)(); });
-    if (!status)
-      return {.obstacle = fmt::format("{} has not ended in {} s: is the fabric manager of the "
-                                      "machine's switches at work? {}",
-                                      what, kPatience.count() / 1000, kRemedy),
-              .has_failed = true};
-    return status->is_ok() ? std::move(making->word) : failure(what, *status);
+    if (status && status->is_ok()) return std::move(making->word);
+    return {.obstacle = obstacle(what, status), .has_failed = true};
   };
 
   TeamWord word;
   if (!options.refusal.empty()) {
     word.obstacle = options.refusal;
-  } else if (making->count < 2 || making->count > lowering::kMostTeamRanks) {
-    word.obstacle = fmt::format("{} ranks are on its machine, and a team has 2 to {}",
-                                making->count, lowering::kMostTeamRanks);
+  } else if (making->count < 2 || making->count > kMostRanks) {
+    word.obstacle = fmt::format("{} ranks can be in its team, and a team has 2 to {}",
+                                making->count, kMostRanks);
   } else if (!options.machine.multicast().has_multicast(options.device)) {
     word.obstacle = "its GPU cannot be in a multicast team";
   } else {
@@ -215,7 +210,40 @@ Result<Team::Outcome> Team::make(const Options& options) {
   return outcome;
 }
 
-Status Team::bind() { return machine_.multicast().bind(team_, device_, 0, memory_.data(), range_); }
+Status Team::bind() { return machine_.multicast().bind(team_, device_, 0, memory_.data(), bound_); }
+
+std::string Team::obstacle(const char* what, const std::optional<Status>& status) {
+  if (status) return fmt::format("{}: {}. {}", what, status->message(), kRemedy);
+  return fmt::format(
+      "{} has not ended in {} s: is the fabric manager of the machine's switches at work? {}", what,
+      kPatience.count() / 1000, kRemedy);
+}
+
+std::optional<Status> Team::bind_window(const std::shared_ptr<Team>& team, size_t offset,
+                                        std::vector<Piece> pieces,
+                                        std::shared_ptr<const void> keep) {
+  const auto bind = [team, offset, pieces = std::move(pieces), keep = std::move(keep)]() -> Status {
+    size_t at = offset;
+    for (size_t i = 0; i < pieces.size(); at += pieces[i].bytes, ++i) {
+      Status status = team->machine_.multicast().bind(team->team_, team->device_, at,
+                                                      pieces[i].memory, pieces[i].bytes);
+      if (status.is_ok()) continue;
+      team->unbind_window(offset, std::span(pieces).first(i));
+      return status;
+    }
+    return {};
+  };
+  return run_within("nccl team", kPatience, bind);
+}
+
+void Team::unbind_window(size_t offset, std::span<const Piece> pieces) {
+  for (const Piece& piece : pieces) {
+    machine_.multicast()
+        .unbind(team_, device_, offset, piece.bytes)
+        .ignore("the binding ends with the team at the latest");
+    offset += piece.bytes;
+  }
+}
 
 void Team::set_slots(const executor::Port& port, executor::PortAddress& address) const {
   const bool is_store = port.route.way == lowering::Way::TeamStore;
@@ -229,7 +257,7 @@ void Team::set_slots(const executor::Port& port, executor::PortAddress& address)
 }
 
 Status Team::suspend() {
-  TRY(machine_.multicast().unbind(team_, device_, 0, range_));
+  TRY(machine_.multicast().unbind(team_, device_, 0, bound_));
   return machine_.suspend_memory(memory_);
 }
 

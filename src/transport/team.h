@@ -2,11 +2,11 @@
 // memory that this rank has in it: slots that every rank of the machine stores to, or loads from,
 // at once.
 //
-//   range of the team       [owner][place] slots of FifoShape::slots_bytes()
+//   range of the team       [owner][place] slots of FifoShape::slots_bytes(), then room for windows
 //     owner                 the rank that stores to all, or loads of all, by its number on the machine
 //     place                 lowering::Routes::tag_in_program() of its connections
 //
-// Every rank has the whole range. What a rank stores at the team's addresses is in all ranks'
+// Every rank has all slots. What a rank stores at the team's addresses is in all ranks'
 // memory.
 //
 // An optional path never takes a job down: whatever fails on some rank, or takes longer than a
@@ -15,6 +15,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -26,6 +27,7 @@
 #include "executor/team_trial.h"
 #include "gpu/memory.h"
 #include "gpu/multicast.h"
+#include "lowering/routes.h"
 
 namespace niccolite::gpu {
 class Machine;
@@ -35,13 +37,15 @@ namespace niccolite::transport {
 
 class Team {
  public:
+  static constexpr int kMostRanks = lowering::kMostTeamRanks;
   struct Options {
     gpu::Machine& machine;
     int device = 0;
     bootstrap::Member& member;
-    std::span<const int> machines;  // by rank
+    std::span<const int> machines;  // by rank: equal numbers are in one team
     std::string refusal{};          // why this rank wants none; empty: it wants one, as all must
     executor::FifoShape shape;      // of each connection; equal on all ranks
+    size_t window_bytes = 0;        // of the range, behind the slots; equal on all ranks
     /// Carries out a step of the trial of the addresses (executor/team_trial.h).
     std::function<Status(gpu::Machine&, int device, const executor::TeamTrial&)> try_step;
     Deadline deadline = Deadline::never();
@@ -63,6 +67,25 @@ class Team {
   void set_slots(const executor::Port& port, executor::PortAddress& address) const;
   size_t bytes() const { return memory_.bytes(); }
 
+  /// The part of the range that has windows; the team's address of a byte of it.
+  size_t windows_begin() const { return bound_; }
+  size_t windows_end() const { return range_; }
+  std::byte* at(size_t offset) const { return mapping_.data() + offset; }
+  struct Piece {
+    const void* memory;
+    size_t bytes;
+  };
+  /// Binds memory of this rank, one piece behind the other, from `offset` of the range on, or
+  /// nothing. `keep` is kept as long as the driver needs it. Nothing: it has not ended in time, and
+  /// may never.
+  static std::optional<Status> bind_window(const std::shared_ptr<Team>& team, size_t offset,
+                                           std::vector<Piece> pieces,
+                                           std::shared_ptr<const void> keep);
+  /// Ends such bindings.
+  void unbind_window(size_t offset, std::span<const Piece> pieces);
+  /// The failure of a step, with a remedy. No status: it has not ended in time.
+  static std::string obstacle(const char* what, const std::optional<Status>& status);
+
   /// Gives the memory back to the device, and brings it again, zero; addresses stay. Between the
   /// two steps of all ranks nobody uses it (Endpoint).
   Status suspend();
@@ -79,6 +102,7 @@ class Team {
   const executor::FifoShape shape_;
   std::vector<int> numbers_;  // by rank: its number on its machine
   int rank_ = 0;
+  size_t bound_ = 0;  // bytes of the range for slots
   size_t range_ = 0;  // bytes
   gpu::Memory memory_;
   gpu::MulticastTeam team_;

@@ -6,6 +6,10 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
+#include <memory>
+#include <set>
+#include <utility>
 
 #include "tests/api/cluster.h"
 
@@ -84,7 +88,7 @@ TEST(Properties, SayWhatTheCommunicatorCanDo) {
     EXPECT_EQ(props.cudaDev, rank);
     EXPECT_EQ(props.nLsaTeams, 1);
     EXPECT_TRUE(props.deviceApiSupport);
-    EXPECT_FALSE(props.multimemSupport);
+    EXPECT_TRUE(props.multimemSupport);
     EXPECT_EQ(props.ginType, NCCL_GIN_TYPE_NONE);
     EXPECT_EQ(props.railedGinType, NCCL_GIN_TYPE_NONE);
   }
@@ -116,6 +120,13 @@ TEST(Properties, WriteNoMoreThanTheCallersHeaderHas) {
     EXPECT_EQ(head.version, caller.version);
     EXPECT_EQ(head.nRanks, 1);
   }
+}
+
+TEST(Properties, OfOneRankHaveNoMulticast) {
+  Cluster cluster(1);
+  ncclCommProperties_t props = NCCL_COMM_PROPERTIES_INITIALIZER;
+  ASSERT_NCCL(ncclCommQueryProperties(cluster.comm(0), &props));
+  EXPECT_FALSE(props.multimemSupport);
 }
 
 TEST(Properties, HaveOneHashOnAllRanksOfACommunicator) {
@@ -449,6 +460,7 @@ TEST(DeviceCommunicators, AreRefusedWithTheRequirementThatCannotBeMet) {
     Change change;
   };
   static ncclTeamRequirements_t team = {nullptr, {1, 0, 1}, true, nullptr};
+  static ncclTeamRequirements_t other_team = {nullptr, {2, 0, 1}, true, nullptr};
   static ncclDevResourceRequirements_t with_signals = {nullptr, 0, 0,       nullptr,
                                                        2,       0, nullptr, nullptr};
   static ncclDevResourceRequirements_t circle = {&circle, 8, 8, nullptr, 0, 0, nullptr, nullptr};
@@ -463,7 +475,10 @@ TEST(DeviceCommunicators, AreRefusedWithTheRequirementThatCannotBeMet) {
            Bad{"ginConnectionType",
                [](auto& r) { r.ginConnectionType = NCCL_GIN_CONNECTION_FULL; }},
            Bad{"lsaMultimem", [](auto& r) { r.lsaMultimem = true; }},
-           Bad{"multimem of a team", [](auto& r) { r.teamRequirementsList = &team; }},
+           Bad{"lsaMultimem, or multimem of a team",
+               [](auto& r) { r.teamRequirementsList = &team; }},
+           Bad{"multimem of a team of 2 ranks",
+               [](auto& r) { r.teamRequirementsList = &other_team; }},
            Bad{"ginSignalCount of a list",
                [](auto& r) { r.resourceRequirementsList = &with_signals; }},
            Bad{"circle", [](auto& r) { r.resourceRequirementsList = &circle; }},
@@ -525,6 +540,291 @@ TEST(DeviceCommunicators, RefuseArgumentsThatAreNone) {
   EXPECT_EQ(ncclDevCommDestroy(cluster.comm(0), nullptr), ncclInvalidArgument);
   EXPECT_EQ(ncclDevCommDestroy(cluster.comm(0), &device), ncclInvalidArgument);
   EXPECT_EQ(ncclDevCommDestroy(nullptr, &device), ncclInvalidArgument);
+}
+
+// ---- Multicast
+
+void fill(void* address, int value, size_t bytes) {
+  EXPECT_CUDA(cudaMemset(address, value, bytes));
+  EXPECT_CUDA(cudaDeviceSynchronize());
+}
+
+/// ncclMemAlloc'd memory of each rank as a window.
+class MulticastWindow {
+ public:
+  MulticastWindow(const Cluster& cluster, size_t bytes, size_t offset = 0)
+      : cluster_(cluster), bytes_(bytes), offset_(offset) {
+    const auto ranks = static_cast<size_t>(cluster.nranks());
+    memories_.resize(ranks);
+    windows_.resize(ranks);
+    EXPECT_NCCL(ncclGroupStart());
+    for (size_t i = 0; i < ranks; ++i) {
+      EXPECT_CUDA(cudaSetDevice(static_cast<int>(i)));
+      EXPECT_NCCL(ncclMemAlloc(&memories_[i], bytes + offset));
+      EXPECT_NCCL(ncclCommWindowRegister(cluster.comm(static_cast<int>(i)), own(i), bytes,
+                                         &windows_[i], NCCL_WIN_COLL_SYMMETRIC));
+    }
+    EXPECT_NCCL(ncclGroupEnd());
+  }
+  ~MulticastWindow() {
+    for (size_t i = 0; i < windows_.size(); ++i) end(i);
+  }
+  void end(size_t rank) {
+    if (memories_[rank] == nullptr) return;
+    EXPECT_NCCL(ncclCommWindowDeregister(cluster_.comm(static_cast<int>(rank)), windows_[rank]));
+    EXPECT_NCCL(ncclMemFree(std::exchange(memories_[rank], nullptr)));
+  }
+  unsigned char* own(size_t rank) const {
+    return static_cast<unsigned char*>(memories_[rank]) + offset_;
+  }
+  ncclWindow_t operator[](size_t rank) const { return windows_[rank]; }
+  /// The address of all copies, as the host tells it.
+  unsigned char* all(size_t rank) const {
+    void* address = nullptr;
+    EXPECT_NCCL(ncclGetLsaMultimemDevicePointer(windows_[rank], 0, &address));
+    return static_cast<unsigned char*>(address);
+  }
+  /// As kernels compute it.
+  unsigned char* all(size_t rank, void* base) const {
+    uint32_t offset = 0;
+    std::memcpy(&offset, reinterpret_cast<const unsigned char*>(windows_[rank]) + 28, 4);
+    return static_cast<unsigned char*>(base) + uint64_t{offset} * 4096;
+  }
+  /// Each rank stores to all copies: the bytes are in all of them, and no others change.
+  void check(void* const* bases) const {
+    for (size_t rank = 0; rank < windows_.size(); ++rank) {
+      EXPECT_CUDA(cudaSetDevice(static_cast<int>(rank)));
+      ASSERT_NE(all(rank), nullptr);
+      EXPECT_EQ(all(rank, bases[rank]), all(rank));
+      for (size_t each = 0; each < windows_.size(); ++each) std::memset(own(each), 0x11, bytes_);
+      const int value = static_cast<int>(0x80 + rank);
+      fill(all(rank) + 16, value, bytes_ - 32);
+      for (size_t each = 0; each < windows_.size(); ++each)
+        for (size_t i = 0; i < bytes_; ++i)
+          ASSERT_EQ(own(each)[i], i < 16 || i >= bytes_ - 16 ? 0x11 : value)
+              << "stored by " << rank << ", of " << each << ", byte " << i;
+    }
+  }
+
+ private:
+  const Cluster& cluster_;
+  size_t bytes_, offset_;
+  std::vector<void*> memories_;
+  std::vector<ncclWindow_t> windows_;
+};
+
+/// Device communicators with multicast addresses.
+std::vector<ncclDevComm_t> create_multicast(const Cluster& cluster, int barriers,
+                                            ncclResult_t result = ncclSuccess) {
+  std::vector<ncclDevComm_t> devices(static_cast<size_t>(cluster.nranks()));
+  EXPECT_NCCL(ncclGroupStart());
+  for (int rank = 0; rank < cluster.nranks(); ++rank) {
+    ncclDevCommRequirements_t reqs = NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER;
+    reqs.lsaMultimem = true;
+    reqs.lsaBarrierCount = barriers;
+    EXPECT_NCCL(ncclDevCommCreate(cluster.comm(rank), &reqs, &devices[static_cast<size_t>(rank)]));
+  }
+  EXPECT_EQ(ncclGroupEnd(), result);
+  return devices;
+}
+
+std::vector<void*> bases_of(const std::vector<ncclDevComm_t>& devices) {
+  std::vector<void*> bases;
+  for (const ncclDevComm_t& device : devices) bases.push_back(device.lsaMultimem.mcBasePtr);
+  return bases;
+}
+
+class Multicast : public testing::Test {
+  void SetUp() override {
+    if (std::getenv("NCCL_NVLS_ENABLE") != nullptr ||
+        std::getenv("NICCOLITE_VIRTUAL_FAULT") != nullptr)
+      GTEST_SKIP() << "runs where there is multicast";
+  }
+};
+
+TEST_F(Multicast, ReachesWindowsOfBeforeAndOfAfter) {
+  for (const int nranks : {2, 3, 8}) {
+    SCOPED_TRACE(nranks);
+    Cluster cluster(nranks);
+    MulticastWindow before(cluster, 8192), inside(cluster, 4096, 3 * 4096);
+    EXPECT_EQ(before.all(0), nullptr) << "nobody has asked for it";
+    const std::vector<ncclDevComm_t> devices = create_multicast(cluster, 2);
+    const std::vector<void*> bases = bases_of(devices);
+    MulticastWindow after(cluster, 12288);
+    for (const MulticastWindow* window : {&before, &inside, &after}) window->check(bases.data());
+    // The resources, as kernels compute them: a counter of a barrier.
+    for (size_t rank = 0; rank < devices.size(); ++rank) {
+      const ncclDevComm_t& device = devices[rank];
+      const size_t place = device.lsaBarrier.bufHandle * size_t{128} + 4 * sizeof(uint32_t);
+      EXPECT_CUDA(cudaSetDevice(static_cast<int>(rank)));
+      fill(static_cast<char*>(bases[rank]) +
+               uint64_t{device.resourceWindow_inlined.mcOffset4K} * 4096 + place,
+           static_cast<int>(rank + 1), 4);
+      for (size_t each = 0; each < devices.size(); ++each) {
+        uint32_t word = 0;
+        std::memcpy(&word,
+                    device.resourceWindow_inlined.lsaFlatBase +
+                        (uint64_t{device.resourceWindow_inlined.stride4G} << 32) * each + place,
+                    sizeof word);
+        EXPECT_EQ(word, 0x01010101u * (rank + 1));
+      }
+    }
+    for (size_t rank = 0; rank < devices.size(); ++rank)
+      EXPECT_NCCL(ncclDevCommDestroy(cluster.comm(static_cast<int>(rank)), &devices[rank]));
+    after.check(bases.data());  // a window outlives the device communicator
+  }
+}
+
+TEST_F(Multicast, HandsPartsOfTheRangeOutAgain) {
+  constexpr int kRanks = 2;
+  Cluster cluster(kRanks);
+  const std::vector<void*> bases = bases_of(create_multicast(cluster, 0));
+  std::vector<std::unique_ptr<MulticastWindow>> windows;
+  std::set<unsigned char*> places;
+  size_t made = 0;
+  for (int round = 0; round < 8; ++round) {
+    for (; windows.size() < 5; ++made)
+      windows.push_back(std::make_unique<MulticastWindow>(
+          cluster, 4096 * (1 + (windows.size() + static_cast<size_t>(round)) % 3)));
+    for (const auto& window : windows) {
+      window->check(bases.data());
+      places.insert(window->all(0));
+    }
+    // Rank 1 keeps one that rank 0 has ended, while another is made.
+    windows[2]->end(0);
+    MulticastWindow meanwhile(cluster, 4096);
+    meanwhile.check(bases.data());
+    windows.erase(windows.begin() + 2);
+    windows.erase(windows.begin() + round % 2);
+  }
+  EXPECT_LT(places.size(), made - 6) << "no part was used again";
+}
+
+TEST_F(Multicast, IsLaidOutAsTheCallersHeaderReadsIt) {
+  Cluster cluster(2);
+  struct Places {
+    size_t lsa_multimem;  // of the requirement
+    int base, offset;
+  };
+  constexpr Places kPlaces[] = {{16, 112, 68}, {32, 112, 68}, {32, 112, 68}, {32, 120, 76},
+                                {32, 120, 76}, {32, 72, 60},  {32, 72, 60}};
+  for (size_t i = 0; i < std::size(kDeviceCallers); ++i) {
+    const DeviceCaller& caller = kDeviceCallers[i];
+    SCOPED_TRACE(caller.header);
+    std::vector<std::vector<unsigned char>> devices(2, std::vector<unsigned char>(caller.bytes));
+    ASSERT_NCCL(ncclGroupStart());
+    for (size_t rank = 0; rank < 2; ++rank) {
+      std::vector<unsigned char> needs = requirements_of(caller, 1, nullptr);
+      needs[kPlaces[i].lsa_multimem] = 1;
+      ASSERT_NCCL(
+          ncclDevCommCreate(cluster.comm(static_cast<int>(rank)),
+                            reinterpret_cast<const ncclDevCommRequirements_t*>(needs.data()),
+                            reinterpret_cast<ncclDevComm_t*>(devices[rank].data())));
+    }
+    ASSERT_NCCL(ncclGroupEnd());
+    for (size_t rank = 0; rank < 2; ++rank) {
+      uint32_t offset = 0;  // the resources' record has it, too
+      std::memcpy(&offset, at<const unsigned char*>(devices[rank], caller.resources) + 28, 4);
+      EXPECT_EQ(at<uint32_t>(devices[rank], kPlaces[i].offset), offset);
+      char* const base = at<char*>(devices[rank], kPlaces[i].base);
+      ASSERT_NE(base, nullptr);
+      EXPECT_CUDA(cudaSetDevice(static_cast<int>(rank)));
+      fill(base + uint64_t{offset} * 4096, 7, 4);
+      for (uint64_t each = 0; each < 2; ++each)
+        EXPECT_EQ(
+            at<char*>(
+                devices[rank],
+                caller.base)[(uint64_t{at<uint32_t>(devices[rank], caller.stride)} << 32) * each],
+            7);
+      fill(base + uint64_t{offset} * 4096, 0, 4);
+    }
+    for (size_t rank = 0; rank < 2; ++rank)
+      EXPECT_NCCL(destroy_device(cluster, static_cast<int>(rank), devices[rank]));
+  }
+}
+
+TEST_F(Multicast, IsForTheLoadStoreTeamOfAListToo) {
+  Cluster cluster(2);
+  ncclMultimemHandle_t handles[2] = {};
+  ncclTeamRequirements_t teams[2] = {};
+  ncclDevComm_t devices[2];
+  ASSERT_NCCL(ncclGroupStart());
+  for (int rank = 0; rank < 2; ++rank) {
+    teams[rank] = {nullptr, ncclTeamLsa(cluster.comm(rank)), true, &handles[rank]};
+    ncclDevCommRequirements_t reqs = NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER;
+    reqs.teamRequirementsList = &teams[rank];
+    ASSERT_NCCL(ncclDevCommCreate(cluster.comm(rank), &reqs, &devices[rank]));
+  }
+  ASSERT_NCCL(ncclGroupEnd());
+  MulticastWindow window(cluster, 4096);
+  for (size_t rank = 0; rank < 2; ++rank) {
+    ASSERT_NE(handles[rank].mcBasePtr, nullptr);
+    EXPECT_EQ(handles[rank].mcBasePtr, devices[rank].lsaMultimem.mcBasePtr);
+    void* address = nullptr;
+    ASSERT_NCCL(ncclGetMultimemDevicePointer(window[rank], 64, handles[rank], &address));
+    EXPECT_EQ(address, window.all(rank) + 64);
+    EXPECT_EQ(ncclGetMultimemDevicePointer(window[rank], 4096, handles[rank], &address),
+              ncclInvalidArgument);
+    EXPECT_EQ(ncclGetLsaMultimemDevicePointer(window[rank], 4096, &address), ncclInvalidArgument);
+  }
+}
+
+TEST_F(Multicast, DiffersBetweenNoRanks) {
+  Cluster cluster(2);
+  ncclDevComm_t devices[2];
+  ASSERT_NCCL(ncclGroupStart());
+  for (int rank = 0; rank < 2; ++rank) {
+    ncclDevCommRequirements_t reqs = NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER;
+    reqs.lsaMultimem = rank == 1;
+    ASSERT_NCCL(ncclDevCommCreate(cluster.comm(rank), &reqs, &devices[rank]));
+  }
+  EXPECT_EQ(ncclGroupEnd(), ncclInvalidArgument);
+  EXPECT_NE(std::string(ncclGetLastError(nullptr)).find("rank 0 does not"), std::string::npos)
+      << ncclGetLastError(nullptr);
+  create_multicast(cluster, 1);
+}
+
+TEST_F(Multicast, GivesItsMemoryBackWithTheCommunicator) {
+  const auto free_bytes = [] {
+    size_t free = 0, total = 0;
+    EXPECT_CUDA(cudaSetDevice(1));
+    EXPECT_CUDA(cudaMemGetInfo(&free, &total));
+    return free;
+  };
+  std::vector<size_t> free;
+  for (int round = 0; round < 3; ++round) {
+    {
+      Cluster cluster(2);
+      MulticastWindow window(cluster, 1 << 20);
+      create_multicast(cluster, 3);
+    }
+    free.push_back(free_bytes());
+  }
+  EXPECT_EQ(free[1], free[2]);
+}
+
+// Where a rank wants none, or binding fails, or does not end: api_test_multicast_... sets it.
+TEST(WithoutMulticast, IsRefusedOnAllRanksWithTheReason) {
+  const char* const off = std::getenv("NCCL_NVLS_ENABLE");
+  const char* const fault = std::getenv("NICCOLITE_VIRTUAL_FAULT");
+  if (off == nullptr && fault == nullptr) GTEST_SKIP() << "runs where there is none";
+  Cluster cluster(2);
+  MulticastWindow window(cluster, 4096);
+  ncclCommProperties_t props = NCCL_COMM_PROPERTIES_INITIALIZER;
+  ASSERT_NCCL(ncclCommQueryProperties(cluster.comm(0), &props));
+  EXPECT_EQ(props.multimemSupport, off == nullptr);
+  create_multicast(cluster, 1, ncclInvalidArgument);
+  const std::string error = ncclGetLastError(nullptr);
+  const std::string kind = fault == nullptr ? "" : fault;
+  const char* const reason = kind == "unbound" ? "binding memory to a multicast team: "
+                             : kind == "hung"  ? "has not ended in 5 s"
+                             : kind == "deaf"  ? "trying a multicast team"
+                                               : "NCCL_NVLS_ENABLE=0";
+  EXPECT_NE(error.find("lsaMultimem"), std::string::npos) << error;
+  EXPECT_NE(error.find(reason), std::string::npos) << error;
+  EXPECT_EQ(window.all(0), nullptr);
+  // All else works.
+  create_devices(cluster, kDeviceCallers[4], 1);
 }
 
 // NCCL_LSA_TEAM_SIZE is read once a process: api_test_teams sets it to 2.
@@ -606,6 +906,20 @@ TEST_F(LoadStoreTeams, SeeTheirOwnCopiesOfAWindowAndNullBeyond) {
     EXPECT_NCCL(destroy_device(cluster, static_cast<int>(i), devices[i]));
     EXPECT_NCCL(ncclCommWindowDeregister(cluster.comm(static_cast<int>(i)), windows[i]));
     EXPECT_NCCL(ncclMemFree(memories[i]));
+  }
+}
+
+TEST_F(LoadStoreTeams, HaveMulticastAddressesOfTheirOwn) {
+  Cluster cluster(4);
+  const std::vector<void*> bases = bases_of(create_multicast(cluster, 1));
+  MulticastWindow window(cluster, 4096);
+  for (size_t rank = 0; rank < 4; ++rank) {
+    for (size_t each = 0; each < 4; ++each) std::memset(window.own(each), 1, 4096);
+    EXPECT_EQ(window.all(rank, bases[rank]), window.all(rank));
+    EXPECT_CUDA(cudaSetDevice(static_cast<int>(rank)));
+    fill(window.all(rank), 9, 16);
+    for (size_t each = 0; each < 4; ++each)
+      EXPECT_EQ(window.own(each)[3], each / 2 == rank / 2 ? 9 : 1);
   }
 }
 

@@ -13,8 +13,9 @@ namespace niccolite::test {
 template <typename T>
 class KernelRanks {
  public:
-  /// `count` elements of a window for each rank, `barriers` and `channels`.
-  KernelRanks(int nranks, size_t count, int barriers, int channels)
+  /// `count` elements of a window for each rank, `barriers` and `channels`; multicast addresses
+  /// where `has_multicast`.
+  KernelRanks(int nranks, size_t count, int barriers, int channels, bool has_multicast = false)
       : cluster_(nranks),
         count_(count),
         memories_(static_cast<size_t>(nranks)),
@@ -37,6 +38,7 @@ class KernelRanks {
       lists[i] = device::require_channels(channels, nranks, &channels_[i]);
       ncclDevCommRequirements_t needs = NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER;
       needs.lsaBarrierCount = barriers;
+      needs.lsaMultimem = has_multicast;
       needs.resourceRequirementsList = &lists[i];
       EXPECT_NCCL(ncclDevCommCreate(cluster_.comm(rank), &needs, &devices_[i]));
     }

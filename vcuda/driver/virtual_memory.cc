@@ -168,6 +168,29 @@ CUresult cuMulticastUnbind(CUmemGenericAllocationHandle multicast, CUdevice devi
       [&](VirtualMemory& memory) { return memory.unbind(multicast, device, offset, bytes); });
 }
 
+// Not CUDA's: the memory of each GPU behind an address of a mapped multicast object, in the order
+// in which the GPUs were added, for kernels on the CPU (niccolite/emulation.h). `devices` says for
+// how many `members` has room, and gets their number; `bytes` gets the length for which they are
+// good. They stay good as long as the memory stays bound.
+CUresult cuVirtualMulticastMembers(CUdeviceptr address, void** members, int* devices,
+                                   size_t* bytes) {
+  if (machine() == nullptr) return kNoDevice;
+  if (members == nullptr || devices == nullptr || bytes == nullptr) return kInvalidValue;
+  try {
+    size_t offset = 0;
+    const auto memory = machine()->multicast_memory(as_pointer(address), &offset);
+    if (memory == nullptr || memory->devices() > *devices) return kInvalidValue;
+    *devices = memory->devices();
+    std::vector<std::byte*> found(static_cast<size_t>(*devices));
+    *bytes = memory->find(offset, found);
+    if (*bytes == 0) return kNotFound;
+    std::copy(found.begin(), found.end(), members);
+    return kSuccess;
+  } catch (const std::bad_alloc&) {
+    return kOutOfMemory;
+  }
+}
+
 // ---- addresses and mappings
 
 CUresult cuMemAddressReserve(CUdeviceptr* address, size_t bytes, size_t alignment, CUdeviceptr hint,

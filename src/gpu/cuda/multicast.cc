@@ -31,13 +31,20 @@ bool CudaMulticast::has_multicast(int ordinal) {
 
 // The recommended one, which the largest pages of a GPU need.
 Result<size_t> CudaMulticast::granularity(int devices) {
+  return granularity(devices, kCuGranularityRecommended);
+}
+
+Result<size_t> CudaMulticast::binding_granularity(int devices) {
+  return granularity(devices, kCuGranularityMinimum);
+}
+
+Result<size_t> CudaMulticast::granularity(int devices, int option) {
   const Driver& driver = machine_.driver();
   const ScopedContext scoped = TRY(machine_.enter_any());
   const CuMulticastProperties properties{static_cast<unsigned>(devices), 0, kCuHandlePosixFd, 0};
   size_t granularity = 0;
-  TRY(driver.check(
-      driver.cuMulticastGetGranularity(&granularity, &properties, kCuGranularityRecommended),
-      "cuMulticastGetGranularity({} devices)", devices));
+  TRY(driver.check(driver.cuMulticastGetGranularity(&granularity, &properties, option),
+                   "cuMulticastGetGranularity({} devices)", devices));
   return granularity;
 }
 

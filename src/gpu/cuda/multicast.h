@@ -17,6 +17,7 @@ class CudaMulticast final : public Multicast {
 
   bool has_multicast(int ordinal) override;
   Result<size_t> granularity(int devices) override;
+  Result<size_t> binding_granularity(int devices) override;
   Result<MulticastTeam> create(int devices, size_t bytes) override;
   Result<Fd> export_team(const MulticastTeam& team) override;
   Result<MulticastTeam> import_team(Fd fd, size_t bytes) override;
@@ -30,6 +31,7 @@ class CudaMulticast final : public Multicast {
   struct Team;
   struct Mapped;
 
+  Result<size_t> granularity(int devices, int option);
   Status release_team(void* handle) override;
   Status release_mapping(void* handle) override;
 

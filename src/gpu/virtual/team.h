@@ -17,6 +17,7 @@ class VirtualMulticast final : public Multicast {
 
   bool has_multicast(int device) override { return is_visible(device); }
   Result<size_t> granularity(int devices) override;
+  Result<size_t> binding_granularity(int devices) override { return granularity(devices); }
   Result<MulticastTeam> create(int devices, size_t bytes) override;
   Result<Fd> export_team(const MulticastTeam& team) override;
   Result<MulticastTeam> import_team(Fd fd, size_t bytes) override;
