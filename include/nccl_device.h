@@ -254,8 +254,8 @@ typedef struct ncclDevComm {
  * group, `outDevComm` is written and the handles of `reqs` are stored when the group ends. Its
  * layout is that of the caller's header, whose version `reqs` says: 2.29.2 to 2.32, or 2.28.7 to
  * 2.28.9, which say none. ncclInvalidArgument: a null or bad argument, requirements that differ
- * between ranks, or one that cannot be met: networking, or multicast where there is none. ncclInvalidUsage: the header is
- * not known, or ranks cannot map each other's memory. */
+ * between ranks, or one that cannot be met: networking, or multicast where there is none.
+ * ncclInvalidUsage: the header is not known, or ranks cannot map each other's memory. */
 ncclResult_t ncclDevCommCreate(ncclComm_t comm, const ncclDevCommRequirements_t* reqs,
                                ncclDevComm_t* outDevComm);
 ncclResult_t pncclDevCommCreate(ncclComm_t comm, const ncclDevCommRequirements_t* reqs,
@@ -305,10 +305,10 @@ ncclResult_t pncclGetLsaDevicePointer(ncclWindow_t window, size_t offset, int ls
 ncclResult_t ncclGetPeerDevicePointer(ncclWindow_t window, size_t offset, int peer, void** outPtr);
 ncclResult_t pncclGetPeerDevicePointer(ncclWindow_t window, size_t offset, int peer, void** outPtr);
 
-/* The byte at `offset` of all copies of the load-store team at once, for multimem instructions; null
- * before a device communicator has required lsaMultimem, and where the window has no such address.
- * ncclInvalidArgument: no live window, a null pointer, an offset out of range, or a handle without
- * address. */
+/* The byte at `offset` of all copies of the load-store team at once, for multimem instructions;
+ * null before a device communicator has required lsaMultimem, and where the window has no such
+ * address. ncclInvalidArgument: no live window, a null pointer, an offset out of range, or a handle
+ * without address. */
 ncclResult_t ncclGetLsaMultimemDevicePointer(ncclWindow_t window, size_t offset, void** outPtr);
 ncclResult_t pncclGetLsaMultimemDevicePointer(ncclWindow_t window, size_t offset, void** outPtr);
 ncclResult_t ncclGetMultimemDevicePointer(ncclWindow_t window, size_t offset,

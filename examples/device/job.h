@@ -76,6 +76,9 @@ class Job {
           niccolite::device::require_channels(channels, gpus, &at(r).channels);
       ncclDevCommRequirements_t needs = NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER;
       needs.lsaBarrierCount = barriers;
+      ncclCommProperties_t properties = NCCL_COMM_PROPERTIES_INITIALIZER;
+      CHECK_NCCL(ncclCommQueryProperties(at(r).comm, &properties));
+      needs.lsaMultimem = properties.multimemSupport;  // the switch's, if there is one
       needs.resourceRequirementsList = &lists[static_cast<size_t>(r)];
       CHECK_NCCL(ncclDevCommCreate(at(r).comm, &needs, &at(r).device));
     }

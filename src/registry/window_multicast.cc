@@ -83,9 +83,9 @@ Result<std::unique_ptr<WindowMulticast>> WindowMulticast::make(const Options& op
       new WindowMulticast(options.member, std::move(outcome.team), unit));
 }
 
-// Tells which windows this rank has, and which parts it uses; returns those windows of `live` that
-// all ranks have and that none has tried.
-Result<WindowMulticast::Places> WindowMulticast::choose(
+// Tells which windows this rank has, and which parts it uses; returns the windows of `live` that
+// all ranks have and that none has tried, or as many as there is room to tell.
+Result<WindowMulticast::Choice> WindowMulticast::choose(
     std::span<const std::shared_ptr<MulticastPlace>> live) {
   std::map<uint64_t, std::shared_ptr<MulticastPlace>> untried;
   for (const auto& place : live)
@@ -96,7 +96,7 @@ Result<WindowMulticast::Places> WindowMulticast::choose(
     held.assign(held_->numbers.begin(), held_->numbers.end());
   }
   for (const auto& [number, place] : untried)
-    if (held.size() + wanted.size() < kMostWindows) wanted.push_back(number);
+    if (wanted.size() < kMostWindows) wanted.push_back(number);
   Writer writer;
   writer.u32(kMark);
   write(writer, held);
@@ -104,21 +104,24 @@ Result<WindowMulticast::Places> WindowMulticast::choose(
   const bootstrap::Gathered gathered = TRY(member_.all_gather(writer.bytes(), Deadline::never()));
   std::set<uint64_t> in_use;
   std::map<uint64_t, int> wishes;
+  bool is_full = false;
   for (int rank = 0; rank < member_.nranks(); ++rank) {
     const std::string origin = fmt::format("rank {}", rank);
     Reader reader(gathered[rank], origin);
     if (reader.u32() != kMark) reader.reject("no list of windows: is the rank in another call?");
     for (const uint64_t number : read(reader)) in_use.insert(number);
-    for (const uint64_t number : read(reader)) ++wishes[number];
+    const std::vector<uint64_t> theirs = read(reader);
+    is_full |= theirs.size() == kMostWindows;
+    for (const uint64_t number : theirs) ++wishes[number];
     TRY(reader.finish());
   }
   std::erase_if(parts_, [&](const auto& part) { return !in_use.contains(part.first); });
-  Places chosen;
+  Choice choice{.places = {}, .is_last = !is_full};
   for (const auto& [number, place] : untried) {
     const auto wish = wishes.find(number);
-    if (wish != wishes.end() && wish->second == member_.nranks()) chosen.push_back(place);
+    if (wish != wishes.end() && wish->second == member_.nranks()) choice.places.push_back(place);
   }
-  return chosen;
+  return choice;
 }
 
 // The first free part of the range that is large enough; false: there is none.
@@ -134,7 +137,8 @@ bool WindowMulticast::find_room(MulticastPlace& place) {
     if (offset + bytes <= part.offset) break;
     offset = part.offset + part.bytes;
   }
-  if (place.bytes == 0 || offset + bytes > team_->windows_end()) return false;
+  if (place.bytes == 0 || parts_.size() == kMostWindows || offset + bytes > team_->windows_end())
+    return false;
   parts_[place.number] = {offset, bytes};
   place.offset_ = offset;
   return true;
@@ -162,9 +166,16 @@ WindowMulticast::Outcome WindowMulticast::try_binding(const std::shared_ptr<Mult
 }
 
 Status WindowMulticast::bind(std::span<const std::shared_ptr<MulticastPlace>> live) {
-  if (has_given_up_) return {};
-  const Places chosen = TRY(choose(live));
-  if (chosen.empty()) return {};
+  for (bool is_last = false; !is_last && !has_given_up_;) {
+    const Choice choice = TRY(choose(live));
+    // As all ranks have it: the same windows.
+    is_last = choice.is_last || choice.places.empty();
+    if (!choice.places.empty()) TRY(bind_chosen(choice.places));
+  }
+  return {};
+}
+
+Status WindowMulticast::bind_chosen(const Places& chosen) {
   std::vector<Outcome> outcomes;
   std::string mine;  // the first obstacle
   bool is_late = false;

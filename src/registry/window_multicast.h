@@ -100,7 +100,12 @@ class WindowMulticast {
 
   WindowMulticast(bootstrap::Member& member, std::shared_ptr<transport::Team> team, uint64_t unit)
       : member_(member), team_(std::move(team)), unit_(unit) {}
-  Result<Places> choose(std::span<const std::shared_ptr<MulticastPlace>> live);
+  struct Choice {
+    Places places;
+    bool is_last;  // no rank has had more to tell
+  };
+  Result<Choice> choose(std::span<const std::shared_ptr<MulticastPlace>> live);
+  Status bind_chosen(const Places& chosen);
   bool find_room(MulticastPlace& place);
   Outcome try_binding(const std::shared_ptr<MulticastPlace>& place, std::string& obstacle);
 

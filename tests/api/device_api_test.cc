@@ -743,6 +743,57 @@ TEST_F(Multicast, IsLaidOutAsTheCallersHeaderReadsIt) {
   }
 }
 
+// The range has room for a device's memory. Windows of the same memory use it up.
+TEST_F(Multicast, IsNotOfWindowsForWhichThereIsNoRoom) {
+  constexpr int kRanks = 2;
+  Cluster cluster(kRanks);
+  create_multicast(cluster, 0);
+  size_t free = 0, total = 0;
+  ASSERT_CUDA(cudaMemGetInfo(&free, &total));
+  const size_t bytes = total / 4 + (size_t{1} << 20);  // three times
+  std::vector<void*> memories(kRanks);
+  for (int rank = 0; rank < kRanks; ++rank) {
+    ASSERT_CUDA(cudaSetDevice(rank));
+    ASSERT_NCCL(ncclMemAlloc(&memories[static_cast<size_t>(rank)], bytes));
+  }
+  const auto add = [&] {
+    std::vector<ncclWindow_t> made(kRanks);
+    EXPECT_NCCL(ncclGroupStart());
+    for (size_t i = 0; i < kRanks; ++i)
+      EXPECT_NCCL(ncclCommWindowRegister(cluster.comm(static_cast<int>(i)), memories[i], bytes,
+                                         &made[i], NCCL_WIN_COLL_SYMMETRIC));
+    EXPECT_NCCL(ncclGroupEnd());
+    return made;
+  };
+  const auto address_of = [](ncclWindow_t window) {
+    void* address = nullptr;
+    EXPECT_NCCL(ncclGetLsaMultimemDevicePointer(window, 0, &address));
+    return address;
+  };
+  std::vector<std::vector<ncclWindow_t>> windows;
+  for (int i = 0; i < 6; ++i) windows.push_back(add());
+  for (size_t i = 0; i < windows.size(); ++i)
+    for (const ncclWindow_t window : windows[i]) {
+      EXPECT_EQ(address_of(window) != nullptr, i < 3) << i;
+      uint32_t offset = 0;
+      std::memcpy(&offset, reinterpret_cast<const unsigned char*>(window) + 28, sizeof offset);
+      EXPECT_EQ(offset == UINT32_MAX, i >= 3);
+      void* own = nullptr;  // the window works
+      EXPECT_NCCL(ncclGetLsaDevicePointer(window, 0, 1, &own));
+      EXPECT_NE(own, nullptr);
+    }
+  const auto end = [&](std::vector<ncclWindow_t>& all) {
+    for (size_t i = 0; i < kRanks; ++i)
+      EXPECT_NCCL(ncclCommWindowDeregister(cluster.comm(static_cast<int>(i)), all[i]));
+  };
+  void* const first = address_of(windows[0][0]);
+  end(windows[0]);
+  windows[0] = add();
+  EXPECT_EQ(address_of(windows[0][0]), first);
+  for (auto& all : windows) end(all);
+  for (void* memory : memories) EXPECT_NCCL(ncclMemFree(memory));
+}
+
 TEST_F(Multicast, IsForTheLoadStoreTeamOfAListToo) {
   Cluster cluster(2);
   ncclMultimemHandle_t handles[2] = {};

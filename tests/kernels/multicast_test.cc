@@ -65,6 +65,10 @@ void check_all_reduce(int nranks) {
 }
 
 TEST(MulticastKernel, SumsAsWithout) {
+#ifdef NICCOLITE_EMULATION_TSAN  // slow, and it sees no types
+  check_all_reduce<float>(2);
+  check_all_reduce<uint8_t>(2);
+#else
   for (const int nranks : {2, 3, 5}) {
     check_all_reduce<float>(nranks);
     check_all_reduce<__half>(nranks);
@@ -74,13 +78,14 @@ TEST(MulticastKernel, SumsAsWithout) {
     check_all_reduce<uint64_t>(nranks);
     check_all_reduce<uint8_t>(nranks);  // added as without, and stored to all
   }
+#endif
 }
 
 // Whoever reads a sum that a switch has rounded sees a value of the type.
 __global__ void sum_halves(Comm comm, Buffer<__half> data, ChannelsHandle, float* out) {
   Barrier barrier(ThisBlock(), comm, 0);
   if (!barrier.sync()) return;
-  if (threadIdx.x == 0) *out = device::load_reduce(comm, data, 0).values[0];
+  if (threadIdx.x == 0 && comm.rank() == 0) *out = device::load_reduce(comm, data, 0).values[0];
   (void)barrier.sync();
 }
 

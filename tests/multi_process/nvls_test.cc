@@ -2,6 +2,7 @@
 // without one, whatever goes wrong when it is made.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nccl_device.h>
 
 #include <chrono>
 #include <csignal>
@@ -45,6 +46,81 @@ ROLE(refused_by_team) {
   LocalRanks local(to_id(arguments[0]), std::stoi(arguments[1]), std::stoi(arguments[2]),
                    std::stoi(arguments[3]));
   if (local.start(100) == ncclInvalidUsage) std::printf("REFUSED %s\n", ncclGetLastError(nullptr));
+  local.destroy();
+  return 0;
+}
+
+/// Each rank stores to all copies of a window: the bytes are there, in all processes.
+bool check_multicast(LocalRanks& local, int nranks, int first, ncclWindow_t* windows,
+                     const std::vector<void*>& memories) {
+  for (size_t i = 0; i < local.comms.size(); ++i) {
+    void* all = nullptr;
+    REQUIRE_CUDA(cudaSetDevice(first + static_cast<int>(i)));
+    REQUIRE_NCCL(ncclGetLsaMultimemDevicePointer(windows[i], 0, &all));
+    if (all == nullptr) {
+      std::printf("NO ADDRESS\n");
+      return false;
+    }
+    const int rank = first + static_cast<int>(i);
+    REQUIRE_CUDA(cudaMemset(static_cast<char*>(all) + rank * 16, rank + 1, 16));
+    REQUIRE_CUDA(cudaDeviceSynchronize());
+  }
+  if (!local.all_reduce(1)) return false;  // all have stored
+  for (const void* memory : memories)
+    for (int byte = 0; byte < nranks * 16; ++byte)
+      if (static_cast<const char*>(memory)[byte] != byte / 16 + 1) {
+        std::printf("byte %d is %d\n", byte, static_cast<const char*>(memory)[byte]);
+        return false;
+      }
+  return local.all_reduce(1);  // all have looked
+}
+
+// id nranks first count: windows with multicast addresses, of before and of after.
+ROLE(by_multicast) {
+  const int nranks = std::stoi(arguments[1]), first = std::stoi(arguments[2]),
+            count = std::stoi(arguments[3]);
+  LocalRanks local(to_id(arguments[0]), nranks, first, count);
+  const auto ranks = static_cast<size_t>(count);
+  for (int round = 0; round < 3; ++round) {
+    std::vector<void*> memories[2];
+    std::vector<ncclWindow_t> windows[2];
+    std::vector<ncclDevComm_t> devices(ranks);
+    for (int each = 0; each < 2; ++each) {
+      memories[each].resize(ranks);
+      windows[each].resize(ranks);
+      REQUIRE_NCCL(ncclGroupStart());
+      for (size_t i = 0; i < ranks; ++i) {
+        REQUIRE_CUDA(cudaSetDevice(first + static_cast<int>(i)));
+        REQUIRE_NCCL(ncclMemAlloc(&memories[each][i], 8192));
+        REQUIRE_NCCL(ncclCommWindowRegister(local.comms[i], memories[each][i], 8192,
+                                            &windows[each][i], NCCL_WIN_COLL_SYMMETRIC));
+      }
+      REQUIRE_NCCL(ncclGroupEnd());
+      if (each == 1) continue;
+      REQUIRE_NCCL(ncclGroupStart());
+      for (size_t i = 0; i < ranks; ++i) {
+        ncclDevCommRequirements_t needs = NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER;
+        needs.lsaMultimem = true;
+        needs.lsaBarrierCount = 1;
+        REQUIRE_NCCL(ncclDevCommCreate(local.comms[i], &needs, &devices[i]));
+      }
+      const ncclResult_t made = ncclGroupEnd();
+      if (made == ncclInvalidArgument) {
+        std::printf("REFUSED %s\n", ncclGetLastError(nullptr));
+        return local.all_reduce(1003) ? 0 : 1;
+      }
+      REQUIRE_NCCL(made);
+    }
+    for (int each = 0; each < 2; ++each)
+      if (!check_multicast(local, nranks, first, windows[each].data(), memories[each])) return 1;
+    for (size_t i = 0; i < ranks; ++i) {
+      REQUIRE_NCCL(ncclDevCommDestroy(local.comms[i], &devices[i]));
+      for (int each = 0; each < 2; ++each) {
+        REQUIRE_NCCL(ncclCommWindowDeregister(local.comms[i], windows[each][i]));
+        REQUIRE_NCCL(ncclMemFree(memories[each][i]));
+      }
+    }
+  }
   local.destroy();
   return 0;
 }
@@ -137,6 +213,31 @@ TEST(NvlsOverProcesses, OneRankThatDoesWithoutIsEnough) {
     EXPECT_EQ(process.wait(), 0) << process.output();
     EXPECT_THAT(process.output(), HasSubstr("REFUSED"));
     EXPECT_THAT(process.output(), HasSubstr("the ranks have no multicast team"));
+  }
+}
+
+TEST(NvlsOverProcesses, WindowsHaveMulticastAddresses) {
+  for (const int each : {1, 3}) {
+    std::vector<Process> running = run("by_multicast", each, {}, {});
+    for (Process& process : running) {
+      EXPECT_EQ(process.wait(), 0) << process.output();
+      EXPECT_THAT(process.output(), Not(HasSubstr("REFUSED")));
+    }
+  }
+}
+
+TEST(NvlsOverProcesses, WindowsOfRanksThatDoWithoutHaveNone) {
+  const Process::Environment without[] = {{{"NCCL_NVLS_ENABLE", "0"}},
+                                          {{"NICCOLITE_VIRTUAL_FAULT", "unbound"}}};
+  const char* const reasons[] = {"rank 1: NCCL_NVLS_ENABLE=0",
+                                 "rank 1: binding memory to a multicast team"};
+  for (size_t i = 0; i < 2; ++i) {
+    std::vector<Process> running = run("by_multicast", 1, {}, without[i]);
+    for (Process& process : running) {
+      EXPECT_EQ(process.wait(), 0) << process.output();
+      EXPECT_THAT(process.output(), HasSubstr("REFUSED"));
+      EXPECT_THAT(process.output(), HasSubstr(reasons[i]));
+    }
   }
 }
 
