@@ -146,7 +146,7 @@ struct Span {
   bool is_packet = false;
 };
 
-/// One end of a channel: the peer, and the channel's number among those of its type between the
+/// One end of a channel: the peer, and the number among channels of its type between the
 /// two ranks.
 struct End {
   std::string type;
@@ -533,7 +533,7 @@ class Execution {
   bool is_done(int flat) const { return at(next_, flat) == length(at(plan_.blocks, flat).ops); }
   const Op& op_of(int flat) const { return at(at(plan_.blocks, flat).ops, at(next_, flat)); }
 
-  /// What the next operation of a thread block waits for; empty: nothing.
+  /// The condition that the next operation of a thread block waits for; empty: none.
   std::string obstacle(int flat) {
     const Op& op = op_of(flat);
     const int rank = at(plan_.blocks, flat).rank;
