@@ -66,6 +66,8 @@ TEST_P(BrokenStreams, LoseNothing) {
                   std::to_string(trouble.bytes), std::to_string(trouble.rounds)},
         Process::Environment{{"NCCL_HOSTID", "machine" + std::to_string(machine)},
                              {"NCCL_SET_THREAD_NAME", "1"},  // for the relay
+                             // A machine whose disk is busy may stop a process for seconds.
+                             {"NICCOLITE_STALL_WARNING", "120"},
                              {"NCCL_NSOCKS_PERTHREAD", trouble.sockets},
                              {"NICCOLITE_NET_DIRECT_BYTES", trouble.direct_bytes},
                              {"NCCL_BUFFSIZE", trouble.buffer},
