@@ -4,8 +4,9 @@
  *
  * The functions that kernels call are not here. Kernels compiled with NVIDIA's headers of 2.28.7 to
  * 2.32 have them, and run on this library's device communicators; kernels written for this library
- * take niccolite/device.h. What there is: memory of the load-store team and its barriers. Multicast
- * addresses and networking for kernels are not there, and ncclCommQueryProperties says so.
+ * take niccolite/device.h. What there is: memory of the load-store team and its barriers; and
+ * networking by proxy within a machine, for kernels of headers from 2.30 on. Multicast addresses are
+ * not there, and ncclCommQueryProperties says so.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -215,8 +216,8 @@ typedef struct ncclDevCommRequirements {
         4, 0, 0, NCCL_GIN_CONNECTION_NONE, false, 0, NCCL_CONFIG_UNDEF_INT, 0, true, true          \
   }
 
-/* What a kernel is given, by value, as kernels of 2.30's header read it. Without networking: what
- * concerns it is zero. */
+/* What a kernel is given, by value, as kernels of 2.30's header read it. Where networking was not
+ * required, what concerns it is zero. */
 typedef struct ncclDevComm {
   uint32_t magic;
   uint32_t version;
@@ -254,8 +255,9 @@ typedef struct ncclDevComm {
  * group, `outDevComm` is written and the handles of `reqs` are stored when the group ends. Its
  * layout is that of the caller's header, whose version `reqs` says: 2.29.2 to 2.32, or 2.28.7 to
  * 2.28.9, which say none. ncclInvalidArgument: a null or bad argument, requirements that differ
- * between ranks, or one that cannot be met: networking, or multicast where there is none.
- * ncclInvalidUsage: the header is not known, or ranks cannot map each other's memory. */
+ * between ranks, or one that cannot be met: networking (where ranks are on several machines, or for
+ * an older header), or multicast where there is none. ncclInvalidUsage: the header is not known, or
+ * ranks cannot map each other's memory. */
 ncclResult_t ncclDevCommCreate(ncclComm_t comm, const ncclDevCommRequirements_t* reqs,
                                ncclDevComm_t* outDevComm);
 ncclResult_t pncclDevCommCreate(ncclComm_t comm, const ncclDevCommRequirements_t* reqs,

@@ -8,6 +8,7 @@
 //   load_reduce               the sum of one pack of all peers' buffers          one thread
 //   store_all                 stores a pack to all peers' buffers                one thread
 //   Barrier::sync             no rank goes on before all have come               a group
+//   Network                   put, get, signal, wait, flush with any rank        a group
 //
 // A *peer* is a rank of the load-store team, 0 to Comm::nranks() - 1; the own rank is a peer, too.
 // A *Buffer* is memory of a window: one copy on each peer. A *pack* is 16 bytes of elements.
@@ -35,6 +36,9 @@
 // State. Barriers and channels keep their epochs in the device communicator's memory, between
 // kernels, too. One group of a rank uses a barrier, or a channel with one peer, at a time, and all
 // ranks use it alike.
+//
+// Network. Ranks outside of the load-store team are reached by a Network, whose peers are ranks of
+// the communicator: the host's proxy copies between windows and adds to signals. See there.
 //
 // Checks. Compiled with NICCOLITE_DEVICE_CHECK=1, calls test ranges of windows, peers and indices
 // of barriers and channels. A bad call does nothing, and the host fails the communicator with an
@@ -160,8 +164,26 @@ struct WindowRecord {
   int32_t world_rank;
   uint32_t stride;     // from copy to copy, in units of 4 GiB
   uint32_t multicast;  // from the multicast base to the window, in units of 4096; or kNoMulticast
+  uint32_t network_offset;  // of the window in what `network` names, in units of 4096 bytes
+  uint32_t flags;
+  uint64_t network;  // the window's name in descriptors
 };
 constexpr uint32_t kNoMulticast = 0xffffffff;
+
+/// Queues to the host's proxy, and its answers; a device communicator has several.
+struct NetworkContext {
+  int32_t nranks;
+  uint32_t depth;            // of a queue: a power of two
+  uint64_t* queues;          // by peer; 16 words for each descriptor
+  uint32_t* produced;        // by peer: descriptors ever begun
+  const uint32_t* consumed;  // by peer: descriptors ever done, modulo 2^32
+  uint64_t* counters;
+  uint64_t* signals;
+  uint64_t* signal_offsets;
+  uint32_t* issued_gets;
+  uint32_t* visible_gets;
+};
+static_assert(sizeof(NetworkContext) == 72, "as kernels of 2.30.7 have it");
 
 /// Behind the abort flag, in host memory: bad calls and long waits, for the host to name. One slot
 /// for all blocks of a number modulo kSlots: the last one to write is named.
@@ -186,6 +208,7 @@ enum class Call : uint8_t {
   // Waits that stand still.
   BarrierStands,
   ChannelStands,
+  NetworkStands,
 };
 
 namespace detail {
@@ -220,6 +243,14 @@ NICCOLITE_DEVICE void store_report(Report::Slot* slot, uint64_t where, uint64_t 
                "l"(static_cast<unsigned long long>(value))
                : "memory");
 }
+NICCOLITE_DEVICE void fence() { __threadfence_system(); }
+/// Behind a fence().
+NICCOLITE_DEVICE void store_word(uint64_t* address, uint64_t value) {
+  asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(address),
+               "l"(static_cast<unsigned long long>(value))
+               : "memory");
+}
+NICCOLITE_DEVICE uint32_t fetch_add(uint32_t* address) { return atomicAdd_system(address, 1u); }
 NICCOLITE_DEVICE uint64_t nanoseconds() {
   unsigned long long time;
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(time));
@@ -239,6 +270,12 @@ void store_release(T* address, T value) {
 }
 inline uint32_t load_relaxed(const uint32_t* address) {
   return __atomic_load_n(address, __ATOMIC_RELAXED);
+}
+// The words themselves release, which ThreadSanitizer sees, as it does not see fences.
+inline void fence() {}
+inline void store_word(uint64_t* address, uint64_t value) { store_release(address, value); }
+inline uint32_t fetch_add(uint32_t* address) {
+  return __atomic_fetch_add(address, 1, __ATOMIC_ACQ_REL);
 }
 inline void store_report(Report::Slot* slot, uint64_t where, uint64_t value) {
   __atomic_store_n(&slot->value, value, __ATOMIC_RELAXED);
@@ -273,13 +310,25 @@ class Comm {
         barriers_(made.lsaBarrier),
         multicast_(static_cast<char*>(made.lsaMultimem.mcBasePtr)),
         multicast_resources_(made.resourceWindow_inlined.mcOffset4K),
+        contexts_(static_cast<const NetworkContext*>(made.ginHandles[0])),
+        context_count_(static_cast<int>(made.ginContextCount)),
         stride_(made.resourceWindow_inlined.stride4G),
         rank_(made.lsaRank),
-        nranks_(made.lsaSize) {}
+        nranks_(made.lsaSize),
+        world_rank_(made.rank),
+        world_nranks_(made.nRanks) {}
 
   /// This rank's number in the load-store team, and the number of its ranks.
   NICCOLITE_BOTH int rank() const { return rank_; }
   NICCOLITE_BOTH int nranks() const { return nranks_; }
+  /// This rank in the communicator, and the number of its ranks: the peers of a Network.
+  NICCOLITE_BOTH int world_rank() const { return world_rank_; }
+  NICCOLITE_BOTH int world_nranks() const { return world_nranks_; }
+  /// Contexts for Networks (ginContextCount), if networking was required.
+  NICCOLITE_BOTH int contexts() const { return context_count_; }
+  NICCOLITE_BOTH const NetworkContext* context(int index) const { return contexts_ + index; }
+  /// The number in the team of a rank of the communicator; negative or too large: outside.
+  NICCOLITE_BOTH int team_rank(int world_peer) const { return world_peer - world_rank_ + rank_; }
 
   /// The bytes of a peer's resources behind a handle of the list of requirements.
   NICCOLITE_BOTH char* resources(uint32_t handle, int peer) const {
@@ -316,8 +365,11 @@ class Comm {
   ncclLsaBarrierHandle_t barriers_;
   char* multicast_;
   uint32_t multicast_resources_;
+  const NetworkContext* contexts_;
+  int context_count_;
   uint32_t stride_;
   int rank_, nranks_;
+  int world_rank_, world_nranks_;
 };
 
 namespace detail {
@@ -552,6 +604,11 @@ class Buffer {
     if (comm.multicast_base() == nullptr || window_->multicast == kNoMulticast) return nullptr;
     return reinterpret_cast<T*>(comm.multicast_base() +
                                 static_cast<uint64_t>(window_->multicast) * 4096 + offset_);
+  }
+  /// For descriptors: the window's name, and where an element is in it, in bytes.
+  NICCOLITE_DEVICE uint64_t network() const { return window_->network; }
+  NICCOLITE_DEVICE uint64_t network_offset(size_t index) const {
+    return (static_cast<uint64_t>(window_->network_offset) << 12) + offset_ + index * sizeof(T);
   }
 
   /// Do `count` elements from `first` on lie in the buffer, and that in the window?
@@ -872,6 +929,199 @@ class Channel {
   uint32_t handle_ = 0;
   int index_ = 0;
   bool is_bad_ = false;
+};
+
+// ---- Networks
+
+/// Operations with any rank of the communicator, by one context of a device communicator that was
+/// required with ginConnectionType = NCCL_GIN_CONNECTION_FULL. Peers are ranks of the communicator.
+/// Signals and counters have numbers below ginSignalCount and ginCounterCount, of each context;
+/// they begin at 0, and their words only grow.
+///
+/// Inside the load-store team puts and gets are plain stores and loads; all else is done by the
+/// host's proxy, one operation at a time for each peer and context, in order. Different contexts
+/// may be used by any number of groups, and one context, too.
+///
+/// Memory order, at system scope: whoever has waited for a signal sees all data that the signalling
+/// group has put to it before, by this context. Nothing else is ordered. A source must stay until
+/// flush(), or its counter; data of a get are there after flush().
+///
+/// Aborts: wait(), wait_counter() and flush() return false, and operations do nothing, when the
+/// communicator ends while the queue is full.
+///
+/// Errors: an operation beyond a window, a window that is none, or a signal or counter that
+/// was not required makes the communicator fail with an error that names rank, peer and operation;
+/// it and all later ones of the rank do nothing.
+template <typename Group>
+class Network {
+ public:
+  NICCOLITE_DEVICE Network(Group group, const Comm& comm, int context)
+      : group_(group), comm_(comm), context_(comm.context(context)) {}
+
+  NICCOLITE_DEVICE int rank() const { return comm_.world_rank(); }
+  NICCOLITE_DEVICE int nranks() const { return comm_.world_nranks(); }
+
+  /// Copies `count` elements of this rank's copy of `source`, from `from` on, to `peer`'s copy of
+  /// `target`, from `to` on.
+  template <typename T>
+  NICCOLITE_DEVICE void put(const Buffer<T>& target, size_t to, int peer, const Buffer<T>& source,
+                            size_t from, size_t count) {
+    if (is_near(peer)) {
+      group_.sync();  // other threads may have written the source
+      device::put(group_, comm_, target, to, comm_.team_rank(peer), source.own() + from, count);
+      return;
+    }
+    post(peer, copy(kPut, source, from, target, to, count));
+  }
+  /// put(), and adds 1 to this rank's counter once the source may be written again.
+  template <typename T>
+  NICCOLITE_DEVICE void put_counted(const Buffer<T>& target, size_t to, int peer,
+                                    const Buffer<T>& source, size_t from, size_t count,
+                                    uint32_t counter) {
+    Descriptor words = copy(kPut | kCounter, source, from, target, to, count);
+    words.word[5] |= static_cast<uint64_t>(counter) << 1;
+    post(peer, words);
+  }
+  /// Stores one element of at most 8 bytes.
+  template <typename T>
+  NICCOLITE_DEVICE void put_value(const Buffer<T>& target, size_t to, int peer, T value) {
+    static_assert(sizeof(T) <= 8, "a value has at most 8 bytes");
+    if (is_near(peer)) {
+      group_.sync();
+      if (group_.rank() == 0) target.of(comm_.team_rank(peer))[to] = value;
+      return;
+    }
+    uint64_t bits = 0;
+    memcpy(&bits, &value, sizeof value);
+    Descriptor words = copy(kPut | kInline, target, to, target, to, 1);
+    words.word[1] = 1 | (bits & 0xffffffff) << 8 | (bits >> 32 & 0xffff) << 40;
+    words.word[2] = 1 | (bits >> 48) << 8;
+    post(peer, words);
+  }
+  /// Copies `count` elements of `peer`'s copy of `source`, from `from` on, to this rank's copy of
+  /// `target`, from `to` on.
+  template <typename T>
+  NICCOLITE_DEVICE void get(const Buffer<T>& source, size_t from, int peer, const Buffer<T>& target,
+                            size_t to, size_t count) {
+    if (is_near(peer)) {
+      group_.sync();
+      const T* const there = source.of(comm_.team_rank(peer)) + from;
+      T* const here = target.own() + to;
+      for (size_t i = group_.rank(); i < count; i += group_.size()) here[i] = there[i];
+      return;
+    }
+    post(peer, copy(kGet, source, from, target, to, count));
+  }
+
+  /// Adds `amount` to `peer`'s signal, after all that the group has done before. Release.
+  NICCOLITE_DEVICE void signal(int peer, uint32_t signal, uint64_t amount = 1) {
+    Descriptor words = empty(kPut | kAdd);
+    words.word[5] |= static_cast<uint64_t>(signal) << 24;
+    set_amount(words, amount);
+    post(peer, words);
+  }
+  /// signal() with a word of a window as the signal; nothing else may add to it. `peer` reads it by
+  /// value_at() and wait_at().
+  NICCOLITE_DEVICE void signal_at(const Buffer<uint64_t>& words_of, size_t index, int peer,
+                                  uint64_t amount = 1) {
+    Descriptor words = empty(kAdd | kInMemory);
+    words.word[1] |= words_of.network_offset(index) << 1;
+    words.word[2] |= words_of.network() << 1;
+    set_amount(words, amount);
+    post(peer, words);
+  }
+
+  /// Waits until this rank's signal has at least `least`. Acquire. False after an abort.
+  NICCOLITE_DEVICE bool wait(uint32_t signal, uint64_t least) {
+    return reaches(context_->signals + signal, least);
+  }
+  NICCOLITE_DEVICE bool wait_at(const Buffer<uint64_t>& words_of, size_t index, uint64_t least) {
+    return reaches(words_of.own() + index, least);
+  }
+  NICCOLITE_DEVICE bool wait_counter(uint32_t counter, uint64_t least) {
+    return reaches(context_->counters + counter, least);
+  }
+  /// The value now. Acquire.
+  NICCOLITE_DEVICE uint64_t value(uint32_t signal) const {
+    return detail::load_acquire(context_->signals + signal);
+  }
+
+  /// Waits until all that this context's users on this rank have asked for is done: sources may be
+  /// written, and data of gets be read. False after an abort.
+  NICCOLITE_DEVICE bool flush() {
+    group_.sync();
+    bool is_over = false;
+    for (int peer = static_cast<int>(group_.rank()); peer < nranks() && !is_over;
+         peer += static_cast<int>(group_.size())) {
+      const uint32_t until = detail::load_acquire(context_->produced + peer);
+      is_over = !detail::spin(comm_, Call::NetworkStands, peer, until, [&] {
+        return static_cast<int32_t>(detail::load_acquire(context_->consumed + peer) - until) >= 0;
+      });
+    }
+    return !group_.any(is_over);
+  }
+
+ private:
+  enum Operation : uint32_t {
+    kPut = 1,
+    kInline = 2,
+    kCounter = 4,
+    kAdd = 16,
+    kInMemory = 32,
+    kGet = 64
+  };
+  static constexpr int kWords = 16;
+  /// The first half of a descriptor's words; bit 0 of each says that it is there.
+  struct Descriptor {
+    uint64_t word[8];
+  };
+
+  NICCOLITE_DEVICE bool is_near(int peer) const { return comm_.is_peer(comm_.team_rank(peer)); }
+  NICCOLITE_DEVICE static Descriptor empty(uint32_t operation) {
+    constexpr uint64_t kVersion = 2;
+    constexpr uint64_t kStrong = 2;
+    return {
+        {1 | kVersion << 1, 1, 1, 1, 1, 1, 1 | kStrong, 1 | static_cast<uint64_t>(operation) << 8}};
+  }
+  template <typename T>
+  NICCOLITE_DEVICE static Descriptor copy(uint32_t operation, const Buffer<T>& source, size_t from,
+                                          const Buffer<T>& target, size_t to, size_t count) {
+    Descriptor words = empty(operation);
+    words.word[0] |= static_cast<uint64_t>(count * sizeof(T)) << 7;
+    words.word[1] |= source.network_offset(from) << 1;
+    words.word[2] |= source.network() << 1;
+    words.word[3] |= target.network_offset(to) << 1;
+    words.word[4] |= target.network() << 1;
+    return words;
+  }
+  NICCOLITE_DEVICE static void set_amount(Descriptor& words, uint64_t amount) {
+    words.word[5] |= amount << 48;
+    words.word[6] |= (amount >> 16 & 0xffff) << 8 | (amount >> 32) << 24;
+  }
+  NICCOLITE_DEVICE void post(int peer, const Descriptor& words) {
+    group_.sync();
+    if (group_.rank() != 0) return;
+    detail::fence();
+    const uint32_t index = detail::fetch_add(context_->produced + peer);
+    const uint32_t depth = context_->depth;
+    const bool has_room = detail::spin(comm_, Call::NetworkStands, peer, index, [&] {
+      return index - detail::load_acquire(context_->consumed + peer) < depth;
+    });
+    if (!has_room) return;
+    uint64_t* const slot =
+        context_->queues + (static_cast<size_t>(peer) * depth + (index & (depth - 1))) * kWords;
+    for (int i = 0; i < kWords; ++i) detail::store_word(slot + i, i < 8 ? words.word[i] : 1);
+  }
+  NICCOLITE_DEVICE bool reaches(const uint64_t* word, uint64_t least) {
+    return !group_.any(group_.rank() == 0 &&
+                       !detail::spin(comm_, Call::NetworkStands, rank(), least, [&] {
+                         return static_cast<int64_t>(detail::load_acquire(word) - least) >= 0;
+                       }));
+  }
+
+  Group group_;
+  const Comm& comm_;
+  const NetworkContext* context_;
 };
 
 /// Host: an entry for the list of requirements, for `count` channels of a team of `nranks` ranks

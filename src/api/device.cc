@@ -46,6 +46,21 @@ Value of_ready(const char* function, ncclComm_t handle, Value otherwise, Functio
   return answer;
 }
 
+/// Why kernels have no networking; null: they have, by proxy.
+const char* without_network(const Communicator& communicator) {
+  if (!communicator.ways().maps_all_memory())
+    return "kernels have no networking here, because ranks cannot map each other's memory: they "
+           "are on several machines or lack peer access (ncclCommQueryProperties says ginType "
+           "NONE)";
+  if (parameters::gin_enable() == 0)
+    return "NCCL_GIN_ENABLE=0 has switched networking for kernels off (ncclCommQueryProperties "
+           "says ginType NONE)";
+  if (parameters::gin_type() >= 0 && parameters::gin_type() != NCCL_GIN_TYPE_PROXY)
+    return "NCCL_GIN_TYPE asks for networking of another type than 2, which is by proxy "
+           "(ncclCommQueryProperties says ginType NONE)";
+  return nullptr;
+}
+
 /// The bytes of ncclCommProperties that a caller's header has.
 size_t properties_size(unsigned version) {
   constexpr size_t kBytesBefore22905 = 40;
@@ -71,6 +86,9 @@ Status query_properties(ncclComm_t handle, ncclCommProperties_t* props) {
                             parameters::win_enable() != 0 &&
                             (props->version >= kFirstWithTeams || rail(*communicator).nRanks == 1);
   answer.multimemSupport = communicator->may_have_multicast();
+  const bool has_network =
+      props->version >= kFirstWithNetwork && without_network(*communicator) == nullptr;
+  answer.ginType = answer.railedGinType = has_network ? NCCL_GIN_TYPE_PROXY : NCCL_GIN_TYPE_NONE;
   answer.nLsaTeams = rail(*communicator).nRanks;
   answer.hostRmaSupport =
       communicator->configuration().one_sided && communicator->ways().has_windows();
@@ -89,6 +107,16 @@ Status query_properties(ncclComm_t handle, ncclCommProperties_t* props) {
   if (props->version >= 23100 && props->size >= kRuntimeSizeAt + sizeof runtime_size)
     std::memcpy(reinterpret_cast<std::byte*>(props) + kRuntimeSizeAt, &runtime_size,
                 sizeof runtime_size);
+  // ginMinStride, ginConnectionType, and ginSupport by type.
+  struct {
+    int min_stride = 1;
+    int connection = NCCL_GIN_CONNECTION_FULL;
+    bool is_supported[64] = {};
+  } network;
+  constexpr size_t kNetworkAt = 64;
+  network.is_supported[NCCL_GIN_TYPE_PROXY] = true;
+  if (has_network && props->version >= 23100 && props->size >= kNetworkAt + sizeof network)
+    std::memcpy(reinterpret_cast<std::byte*>(props) + kNetworkAt, &network, sizeof network);
   return {};
 }
 
@@ -109,9 +137,8 @@ ncclResult_t without_endpoint(const char* function) {
 ncclResult_t without_network_of_devices(const char* function) {
   return call(function, [&] {
     return Status::invalid_usage(
-        "{} : this library has no device-initiated networking (ncclCommQueryProperties says so: "
-        "ginType is NCCL_GIN_TYPE_NONE). Use the calls of the host, or NVIDIA's library for this "
-        "program",
+        "{} : this library has no boxes of networking by kernels. It has signals, counters and "
+        "barriers of it (ncclDevCommCreate, ncclGinBarrierCreateRequirement)",
         function);
   });
 }
@@ -128,7 +155,7 @@ Result<comm::Completion> create_device_communicator(ncclComm_t handle,
   if (answer == nullptr)
     return Status::invalid_argument("{} : outDevComm argument is NULL", kFunction);
   TRY(communicator->lifetime().check_ready());
-  DeviceRequirements requirements = TRY(read_requirements(reqs));
+  DeviceRequirements requirements = TRY(read_requirements(reqs, without_network(*communicator)));
   if (!communicator->ways().maps_all_memory())
     return Status::invalid_usage(
         "{} : rank {}: ranks of this communicator cannot map the memory of others, because they "
@@ -166,6 +193,17 @@ Result<comm::Completion> create_device_communicator(ncclComm_t handle,
                          .multicast_base = made.value().multicast_base,
                          .lsa_barrier_handle = made.value().lsa_barrier_handle,
                          .lsa_barriers = requirements.needs.lsa_barriers,
+                         .gin_contexts = made.value().gin_contexts,
+                         .gin_context_count = made.value().gin.contexts,
+                         .gin_signals = made.value().gin.signals,
+                         .gin_counters = made.value().gin.counters,
+                         .gin_signal_shadows = made.value().signal_shadows,
+                         .world_signal = made.value().world_signal,
+                         .rail_signal = made.value().rail_signal,
+                         .dense_signal = made.value().dense_signal,
+                         .hybrid_rail_signal = made.value().hybrid_rail_signal,
+                         .hybrid_barrier_handle = made.value().hybrid_barrier_handle,
+                         .hybrid_barriers = requirements.needs.hybrid_barriers,
                          .abort_flag = communicator->abort_flag()},
                         device);
     return {};

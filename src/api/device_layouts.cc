@@ -30,6 +30,19 @@ enum class Field : uint8_t {
   InlinedLsaRank,
   InlinedWorldRank,
   LsaBarrier,
+  HybridWorldBarrier,
+  RailBarrier,
+  GinConnections,
+  GinType,
+  GinHandle,
+  GinSignals,
+  GinCounters,
+  GinSignalShadows,
+  GinContexts,
+  GinStrongSignals,
+  HybridLsaBarrier,
+  HybridRailBarrier,
+  WorldBarrier,
   GinConnectionStride,
   GinContextStride,
   CftRanks,
@@ -39,8 +52,8 @@ enum class Field : uint8_t {
   AbortFlag,
 };
 
-// The layouts, by the first header that has it. All bytes that no row names are zero: networking,
-// barriers over the network, ranks and reciprocals of teams of one.
+// The layouts, by the first header that has it. All bytes that no row names are zero: ranks and
+// reciprocals of teams of one.
 constexpr unsigned kFirstVersions[] = {kUnversioned, 22905, 23000, 23100};
 constexpr size_t kBytes[] = {200, 224, 240, 248};
 constexpr size_t kLayouts = std::size(kBytes);
@@ -69,6 +82,19 @@ constexpr Row kRows[] = {
     {Field::InlinedLsaRank, 4, {56, 56, kNone, kNone}},
     {Field::InlinedWorldRank, 4, {60, 60, kNone, kNone}},
     {Field::LsaBarrier, 8, {120, 120, 128, 80}},
+    {Field::HybridWorldBarrier, 8, {kNone, kNone, 112, 64}},
+    {Field::RailBarrier, 8, {kNone, kNone, 136, 88}},
+    {Field::GinConnections, 1, {kNone, kNone, 144, 96}},
+    {Field::GinType, 1, {kNone, kNone, 145, 98}},
+    {Field::GinHandle, 8, {kNone, kNone, 152, 104}},
+    {Field::GinSignals, 4, {kNone, kNone, 184, 136}},
+    {Field::GinCounters, 4, {kNone, kNone, 188, 140}},
+    {Field::GinSignalShadows, 8, {kNone, kNone, 192, 144}},
+    {Field::GinContexts, 4, {kNone, kNone, 200, 152}},
+    {Field::GinStrongSignals, 1, {kNone, kNone, 205, 164}},
+    {Field::HybridLsaBarrier, 8, {kNone, kNone, 216, 176}},
+    {Field::HybridRailBarrier, 8, {kNone, kNone, 224, 184}},
+    {Field::WorldBarrier, 8, {kNone, kNone, 232, 192}},
     {Field::GinConnectionStride, 4, {kNone, kNone, kNone, 156}},
     {Field::GinContextStride, 4, {kNone, kNone, kNone, 160}},
     {Field::CftRanks, 4, {kNone, kNone, kNone, 208}},
@@ -120,6 +146,31 @@ uint64_t value_of(Field field, const DeviceContents& contents) {
       return address(contents.multicast_base);
     case Field::LsaBarrier:  // {handle, number of barriers}
       return contents.lsa_barrier_handle | number(contents.lsa_barriers) << 32;
+    case Field::HybridLsaBarrier:
+      return contents.hybrid_barrier_handle | number(contents.hybrid_barriers) << 32;
+    case Field::HybridWorldBarrier:  // {first signal, unused}
+      return contents.dense_signal;
+    case Field::HybridRailBarrier:
+      return contents.hybrid_rail_signal;
+    case Field::RailBarrier:
+      return contents.rail_signal;
+    case Field::WorldBarrier:
+      return contents.world_signal;
+    case Field::GinConnections:
+    case Field::GinStrongSignals:
+      return contents.gin_contexts != nullptr ? 1 : 0;
+    case Field::GinType:
+      return contents.gin_contexts != nullptr ? NCCL_GIN_TYPE_PROXY : NCCL_GIN_TYPE_NONE;
+    case Field::GinHandle:
+      return address(contents.gin_contexts);
+    case Field::GinSignals:
+      return number(contents.gin_signals);
+    case Field::GinCounters:
+      return number(contents.gin_counters);
+    case Field::GinSignalShadows:
+      return address(contents.gin_signal_shadows);
+    case Field::GinContexts:
+      return number(contents.gin_context_count);
     case Field::GinConnectionStride:
     case Field::GinContextStride:
     case Field::CftRanks:
@@ -143,6 +194,12 @@ size_t layout_of(unsigned version) {
 }  // namespace
 
 size_t device_layout_bytes(unsigned version) { return kBytes[layout_of(version)]; }
+
+size_t context_layout_bytes(unsigned version) {
+  if (version < 23000) return 0;
+  if (version < 23005) return 48;
+  return version < 23200 ? 72 : 80;
+}
 
 void write_device_layout(const DeviceContents& contents, std::byte* answer) {
   const size_t layout = layout_of(contents.version);

@@ -1,6 +1,7 @@
 #include "api/device_requirements.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "api/device_layouts.h"
@@ -71,15 +72,19 @@ Status cannot(const char* field, int64_t value, const char* what_there_is) {
 }
 
 constexpr const char* kNoNetworking =
-    "kernels have no networking here (ncclCommQueryProperties says ginType NONE): they have "
-    "lsaBarrierCount and buffers of the load-store team";
+    "kernels of headers before 2.30 have no networking here (ncclCommQueryProperties says ginType "
+    "NONE): they have lsaBarrierCount and buffers of the load-store team";
+constexpr const char* kNotConnected =
+    "networking for kernels has to be asked for: set ginConnectionType to "
+    "NCCL_GIN_CONNECTION_FULL, or ginForceEnable";
 struct Count {
   const char* field;
   int value;
 };
 
 Status read_lists(const ncclDevResourceRequirements_t* resources,
-                  const ncclTeamRequirements_t* teams, DeviceRequirements& into) {
+                  const ncclTeamRequirements_t* teams, const char* without_network,
+                  DeviceRequirements& into) {
   registry::DeviceNeeds& needs = into.needs;
   for (size_t entries = 0; teams != nullptr; teams = teams->next) {
     if (++entries > kMostEntries)
@@ -93,17 +98,24 @@ Status read_lists(const ncclDevResourceRequirements_t* resources,
                                     handle == nullptr ? nullptr : &handle->mcBasePtr});
   }
   for (; resources != nullptr; resources = resources->next) {
-    if (resources->ginSignalCount != 0)
-      return cannot("ginSignalCount of a list's entry", resources->ginSignalCount, kNoNetworking);
-    if (resources->ginCounterCount != 0)
-      return cannot("ginCounterCount of a list's entry", resources->ginCounterCount, kNoNetworking);
+    for (const Count& count :
+         {Count{"ginSignalCount of a list's entry", resources->ginSignalCount},
+          Count{"ginCounterCount of a list's entry", resources->ginCounterCount}}) {
+      if (count.value < 0) return cannot(count.field, count.value, "a count is not negative");
+      if (count.value != 0 && needs.gin.contexts == 0)
+        return cannot(count.field, count.value, without_network);
+    }
     if (needs.buffers.size() == kMostEntries)
       return Status::invalid_argument(
           "{} : reqs argument: resourceRequirementsList has more than {} entries, or is a circle",
           kFunction, kMostEntries);
     needs.buffers.push_back({.bytes = resources->bufferSize,
                              .align = resources->bufferAlign,
-                             .handle = resources->outBufferHandle});
+                             .handle = resources->outBufferHandle,
+                             .signals = resources->ginSignalCount,
+                             .counters = resources->ginCounterCount,
+                             .first_signal = resources->outGinSignalStart,
+                             .first_counter = resources->outGinCounterStart});
   }
   return {};
 }
@@ -120,7 +132,41 @@ Status read_older(const ncclDevCommRequirements_t& reqs, registry::DeviceNeeds& 
   return {};
 }
 
-Status read_current(const ncclDevCommRequirements_t& reqs, registry::DeviceNeeds& needs) {
+/// The networking of a caller that has asked for it. Contexts and depth are hints.
+Status read_network(const ncclDevCommRequirements_t& reqs, unsigned version,
+                    registry::DeviceNeeds& needs) {
+  constexpr int kMostContexts = 1024;
+  constexpr int kLeastDepth = 64, kMostDepth = 1024;
+  if (reqs.ginContextCount > kMostContexts)
+    return cannot("ginContextCount", reqs.ginContextCount, "there are at most 1024");
+  needs.gin.contexts = std::max(reqs.ginContextCount, 1);
+  needs.gin.signals = reqs.ginSignalCount;
+  needs.gin.counters = reqs.ginCounterCount;
+  needs.gin.depth =
+      std::bit_ceil(static_cast<uint32_t>(std::clamp(reqs.ginQueueDepth, kLeastDepth, kMostDepth)));
+  needs.gin.context_bytes = context_layout_bytes(version);
+  needs.hybrid_barriers = reqs.barrierCount;
+  needs.rail_barriers = reqs.railGinBarrierCount;
+  needs.world_barriers = reqs.worldGinBarrierCount;
+  return {};
+}
+
+Status read_current(const ncclDevCommRequirements_t& reqs, unsigned version,
+                    const char* without_network, registry::DeviceNeeds& needs) {
+  needs.lsa_barriers = reqs.lsaBarrierCount;
+  if (version < kFirstWithNetwork) without_network = kNoNetworking;
+  const int connection = static_cast<int>(reqs.ginConnectionType);
+  const bool is_asked = reqs.ginForceEnable || connection != NCCL_GIN_CONNECTION_NONE;
+  if (connection < NCCL_GIN_CONNECTION_NONE || connection > NCCL_GIN_CONNECTION_RAIL)
+    return cannot("ginConnectionType", connection, "NONE, FULL and RAIL are known");
+  for (const Count& count : {Count{"barrierCount", reqs.barrierCount},
+                             Count{"railGinBarrierCount", reqs.railGinBarrierCount},
+                             Count{"worldGinBarrierCount", reqs.worldGinBarrierCount},
+                             Count{"ginSignalCount", reqs.ginSignalCount},
+                             Count{"ginCounterCount", reqs.ginCounterCount}})
+    if (count.value < 0) return cannot(count.field, count.value, "a count is not negative");
+  if (is_asked && without_network == nullptr) return read_network(reqs, version, needs);
+  if (without_network == nullptr) without_network = kNotConnected;
   for (const Count& count : {Count{"barrierCount", reqs.barrierCount},
                              Count{"railGinBarrierCount", reqs.railGinBarrierCount},
                              Count{"worldGinBarrierCount", reqs.worldGinBarrierCount},
@@ -128,8 +174,7 @@ Status read_current(const ncclDevCommRequirements_t& reqs, registry::DeviceNeeds
                              Count{"ginCounterCount", reqs.ginCounterCount},
                              Count{"ginForceEnable", reqs.ginForceEnable ? 1 : 0},
                              Count{"ginConnectionType", static_cast<int>(reqs.ginConnectionType)}})
-    if (count.value != 0) return cannot(count.field, count.value, kNoNetworking);
-  needs.lsa_barriers = reqs.lsaBarrierCount;
+    if (count.value != 0) return cannot(count.field, count.value, without_network);
   return {};
 }
 
@@ -140,9 +185,13 @@ Status read_newer(const ncclDevCommRequirements_t* reqs, DeviceRequirements& int
   std::memcpy(&newer, reinterpret_cast<const std::byte*>(reqs) + kNewerAt, sizeof newer);
   if (newer.cftCaps != 0)
     return cannot("cftCaps", newer.cftCaps, "there is no Compute Fabric Transport");
-  if (newer.ginType != 0) return cannot("ginType", newer.ginType, kNoNetworking);
+  if (newer.ginType != NCCL_GIN_TYPE_NONE && newer.ginType != NCCL_GIN_TYPE_PROXY)
+    return cannot("ginType", newer.ginType, "networking is of type PROXY here");
   // The caller compiles its kernels with the header of ncclGetVersion().
-  if (newer.useRuntimeVersion) into.version = NCCL_VERSION_CODE;
+  if (newer.useRuntimeVersion) {
+    into.version = NCCL_VERSION_CODE;
+    into.needs.gin.context_bytes = context_layout_bytes(into.version);
+  }
   return {};
 }
 
@@ -164,7 +213,8 @@ Status check_version(const char* function, unsigned magic, unsigned version) {
   return {};
 }
 
-Result<DeviceRequirements> read_requirements(const ncclDevCommRequirements_t* reqs) {
+Result<DeviceRequirements> read_requirements(const ncclDevCommRequirements_t* reqs,
+                                             const char* without_network) {
   DeviceRequirements read;
   ncclDevCommRequirements_t own = NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER;
   if (reqs->magic != NCCL_API_MAGIC && is_unversioned(reqs)) {
@@ -189,9 +239,15 @@ Result<DeviceRequirements> read_requirements(const ncclDevCommRequirements_t* re
                   std::min(own.lsaBarrierCount, own.barrierCount), "a count is not negative");
   read.needs.multicast = own.lsaMultimem;
   constexpr unsigned kFirstOfCurrent = 22905;
-  TRY(read.version < kFirstOfCurrent ? read_older(own, read.needs) : read_current(own, read.needs));
+  TRY(read.version < kFirstOfCurrent
+          ? read_older(own, read.needs)
+          : read_current(own, read.version, without_network, read.needs));
   TRY(read_newer(reqs, read));
-  TRY(read_lists(own.resourceRequirementsList, own.teamRequirementsList, read));
+  TRY(read_lists(own.resourceRequirementsList, own.teamRequirementsList,
+                 read.version < kFirstWithNetwork ? kNoNetworking
+                 : without_network != nullptr     ? without_network
+                                                  : kNotConnected,
+                 read));
   return read;
 }
 

@@ -25,8 +25,12 @@ struct DeviceRequirements {
 };
 
 /// InvalidUsage: not initialized, or by a header that is not known. InvalidArgument: the
-/// requirement that this library cannot meet.
-Result<DeviceRequirements> read_requirements(const ncclDevCommRequirements_t* reqs);
+/// requirement that this library cannot meet. `without_network`: why kernels of this communicator
+/// have no networking; null: they have.
+Result<DeviceRequirements> read_requirements(const ncclDevCommRequirements_t* reqs,
+                                             const char* without_network);
+/// The first header whose kernels can have networking here.
+inline constexpr unsigned kFirstWithNetwork = 23000;
 
 /// Does `version` belong to a header whose structs are known? Else InvalidUsage.
 Status check_version(const char* function, unsigned magic, unsigned version);

@@ -442,7 +442,8 @@ void Communicator::make_operations(const planner::Settings& settings) {
         "multicast has never run on real switches: NCCL_NVLS_ENABLE=1 makes a team, and tries it";
   windows->set_multicast_terms({.refusal = std::move(refusal), .try_step = operations::try_team});
   auto device_comms =
-      std::make_unique<registry::DeviceComms>(machine_, device(), member_.get(), *windows);
+      std::make_unique<registry::DeviceComms>(machine_, device(), member_.get(), *windows,
+                                              [this](Status status) { fail(std::move(status)); });
   buffers_.open_windows(std::move(windows), std::move(device_comms));
   if (one_sided_ == nullptr) one_sided_ = make_one_sided();
 }

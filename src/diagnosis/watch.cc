@@ -75,7 +75,8 @@ using executor::KernelCall;
 using executor::KernelComplaint;
 
 bool is_wait(KernelCall call) {
-  return call == KernelCall::BarrierStands || call == KernelCall::ChannelStands;
+  return call == KernelCall::BarrierStands || call == KernelCall::ChannelStands ||
+         call == KernelCall::NetworkStands;
 }
 
 std::string describe(const KernelComplaint& bad) {
@@ -113,6 +114,12 @@ std::string describe(const KernelComplaint& bad) {
           "waits on channel {} for a signal of peer {}, who has sent none since the "
           "last one that was taken",
           bad.value, bad.peer);
+    case KernelCall::NetworkStands:
+      return fmt::format(
+          "waits for a Network: at its own rank for a signal or counter to reach {}, at another "
+          "for "
+          "operation {} of its queue to be done (rank {} of the communicator)",
+          bad.value, bad.value, bad.peer);
   }
   return fmt::format("complains with the unknown number {}", static_cast<int>(bad.call));
 }

@@ -19,6 +19,7 @@ enum class KernelCall : uint8_t {
   StoreAll,
   BarrierStands,
   ChannelStands,
+  NetworkStands,
 };
 
 /// Stored as 16 bytes at once. Blocks with one number modulo kSlots share a slot.

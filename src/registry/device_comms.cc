@@ -21,16 +21,51 @@ uint64_t barrier_bytes(int barriers, int ranks) {
 }  // namespace
 
 DeviceComms::DeviceComms(gpu::Machine& machine, int device, bootstrap::Member* member,
-                         Windows& windows)
-    : machine_(machine), device_(device), member_(member), windows_(windows) {}
+                         Windows& windows, std::function<void(Status)> fail)
+    : machine_(machine),
+      device_(device),
+      member_(member),
+      windows_(windows),
+      fail_(std::move(fail)) {}
 
 DeviceComms::~DeviceComms() {
-  for (const auto& [window, memory] : live_)
+  for (const auto& [window, live] : live_)
     windows_.remove(window).ignore("the communicator ends with it");
+}
+
+// Gives out signals and counters behind the ones that kernels number themselves.
+Status DeviceComms::number_signals(const DeviceNeeds& needs, Layout& layout) const {
+  constexpr int64_t kMostSignals = 1 << 20;  // of a context; descriptors name 2^24
+  layout.gin = needs.gin;
+  int64_t signals = needs.gin.signals;
+  int64_t counters = needs.gin.counters;
+  const int64_t rails = nranks() / windows_.team_ranks();
+  const int64_t barriers[] = {int64_t{needs.world_barriers} * nranks(), needs.rail_barriers * rails,
+                              int64_t{needs.hybrid_barriers} * nranks(),
+                              needs.hybrid_barriers * rails};
+  for (size_t i = 0; i < std::size(barriers); ++i) {
+    layout.barrier_signals[i] = static_cast<uint32_t>(signals);
+    signals += barriers[i];
+  }
+  for (const DeviceNeeds::Buffer& buffer : needs.buffers) {
+    layout.signals.push_back(static_cast<uint32_t>(signals));
+    layout.counters.push_back(static_cast<uint32_t>(counters));
+    signals += buffer.signals;
+    counters += buffer.counters;
+  }
+  if (signals > kMostSignals || counters > kMostSignals)
+    return Status::invalid_argument(
+        "reqs argument: {} signals and {} counters, those of barriers included: a context has at "
+        "most {} of each",
+        signals, counters, kMostSignals);
+  layout.gin.signals = static_cast<int>(signals);
+  layout.gin.counters = static_cast<int>(counters);
+  return {};
 }
 
 Result<DeviceComms::Layout> DeviceComms::lay_out(const DeviceNeeds& needs) const {
   Layout layout;
+  TRY(number_signals(needs, layout));
   const auto place = [&](uint64_t bytes, uint64_t align) -> Result<uint64_t> {
     const uint64_t unit = std::max(align, kHandleUnit);
     if ((unit & (unit - 1)) != 0 || unit > kMostNamed || bytes > kMostNamed)
@@ -47,16 +82,27 @@ Result<DeviceComms::Layout> DeviceComms::lay_out(const DeviceNeeds& needs) const
   };
   layout.barriers =
       TRY(place(barrier_bytes(needs.lsa_barriers, windows_.team_ranks()), sizeof(uint32_t)));
+  layout.hybrid_barriers =
+      TRY(place(barrier_bytes(needs.hybrid_barriers, windows_.team_ranks()), sizeof(uint32_t)));
   for (const DeviceNeeds::Buffer& buffer : needs.buffers)
     layout.buffers.push_back(TRY(place(buffer.bytes, buffer.align)));
+  if (layout.gin.contexts > 0) {
+    layout.shadows = TRY(place(static_cast<uint64_t>(layout.gin.contexts) *
+                                   static_cast<uint64_t>(layout.gin.signals) * sizeof(uint64_t),
+                               sizeof(uint64_t)));
+    layout.gin_state = TRY(place(Gin::state_bytes(layout.gin, nranks()), sizeof(uint64_t)));
+  }
   return layout;
 }
 
 // Tells all ranks of a failure of one, and compares their needs: a kernel of a rank whose buffers
 // lie elsewhere would write into the others' state.
-Status DeviceComms::agree(const DeviceNeeds& needs, const Layout& layout,
-                          const Status& mine) const {
-  if (member_ == nullptr) return mine.copy();
+Status DeviceComms::agree(const DeviceNeeds& needs, Prepared& prepared, const Status& mine) const {
+  if (member_ == nullptr) {
+    if (prepared.gin != nullptr) prepared.names.push_back(prepared.gin->name());
+    return mine.copy();
+  }
+  const Layout& layout = prepared.layout;
   constexpr uint32_t kMark = 0x64657663;  // messages of register_window() begin otherwise
   Writer writer;
   writer.u32(kMark);
@@ -64,6 +110,10 @@ Status DeviceComms::agree(const DeviceNeeds& needs, const Layout& layout,
   writer.u8(needs.multicast ? 1 : 0);
   writer.u64(layout.bytes);
   writer.u32(static_cast<uint32_t>(layout.buffers.size()));
+  writer.i32(layout.gin.contexts);
+  writer.i32(layout.gin.counters);
+  writer.u32(layout.gin.depth);
+  (prepared.gin == nullptr ? Gin::Name{} : prepared.gin->name()).encode(writer);
   writer.u8(static_cast<uint8_t>(mine.code()));
   writer.text(std::string_view(mine.message()).substr(0, WindowPart::kMostText));
   const bootstrap::Gathered gathered = TRY(member_->all_gather(writer.bytes(), Deadline::never()));
@@ -79,6 +129,10 @@ Status DeviceComms::agree(const DeviceNeeds& needs, const Layout& layout,
     const bool multicast = reader.u8() != 0;
     const uint64_t bytes = reader.u64();
     const uint32_t buffers = reader.u32();
+    const int contexts = reader.i32();
+    const int counters = reader.i32();
+    const uint32_t depth = reader.u32();
+    prepared.names.push_back(Gin::Name::decode(reader));
     const uint8_t code = reader.u8();
     const std::string text = reader.text(WindowPart::kMostText);
     if (code > static_cast<uint8_t>(Code::RemoteError)) reader.reject("an unknown failure");
@@ -95,7 +149,22 @@ Status DeviceComms::agree(const DeviceNeeds& needs, const Layout& layout,
           "{} {} barriers and {} buffers, {} bytes: all ranks call with equal requirements",
           rank(), needs.lsa_barriers, layout.buffers.size(), layout.bytes, peer, barriers, buffers,
           bytes);
+    if (contexts != layout.gin.contexts || counters != layout.gin.counters ||
+        depth != layout.gin.depth)
+      return Status::invalid_argument(
+          "reqs argument: rank {} requires {} contexts of networking, {} counters and queues of {} "
+          "operations, and rank {} {}, {} and {}: all ranks call with equal requirements",
+          rank(), layout.gin.contexts, layout.gin.counters, layout.gin.depth, peer, contexts,
+          counters, depth);
   }
+  return {};
+}
+
+// No rank has its device communicator before all have come here: all names are of live memory.
+Status DeviceComms::connect(Prepared& prepared) const {
+  for (int peer = 0; peer < nranks(); ++peer)
+    TRY(prepared.gin->connect(peer, prepared.names[static_cast<size_t>(peer)],
+                              peer == rank() || member_->same_process(peer)));
   return {};
 }
 
@@ -110,17 +179,30 @@ Status DeviceComms::prepare(const DeviceNeeds& needs, Prepared& into) {
         "memory for {} barriers and {} buffers, {} bytes", needs.lsa_barriers, needs.buffers.size(),
         into.layout.bytes);
   into.memory = std::move(memory).take();
+  if (into.layout.gin.contexts == 0) return {};
+  bool has_other_processes = false;
+  for (int peer = 0; peer < nranks(); ++peer)
+    has_other_processes |= peer != rank() && !member_->same_process(peer);
+  into.gin = TRY(Gin::create({.machine = machine_,
+                              .device = device_,
+                              .rank = rank(),
+                              .nranks = nranks(),
+                              .windows = windows_,
+                              .fail = fail_},
+                             into.layout.gin, has_other_processes));
   return {};
 }
 
 Result<DeviceComm> DeviceComms::make(const DeviceNeeds& needs) {
   Prepared prepared;
   const Status mine = prepare(needs, prepared);
-  TRY(agree(needs, prepared.layout, mine));
+  TRY(agree(needs, prepared, mine));
   const Layout& layout = prepared.layout;
   if (needs.multicast) TRY(windows_.begin_multicast().with_context(kNoMulticastAddresses));
   DeviceComm made;
   made.table = prepared.table;
+  made.gin = layout.gin;
+  const Status connected = prepared.gin == nullptr ? Status() : connect(prepared);
   if (prepared.memory.valid()) {
     made.window = TRY(windows_.add_resources(prepared.memory.data(), layout.bytes));
     const std::shared_ptr<const Window> window = windows_.find(made.window);
@@ -135,20 +217,41 @@ Result<DeviceComm> DeviceComms::make(const DeviceNeeds& needs) {
       made.multicast_offset_4k = windows_.multicast_offset_4k(window->multicast_address());
   }
   if (needs.multicast) made.multicast_base = windows_.multicast_base();
+  if (prepared.gin != nullptr) {
+    // Behind the collective call, so that no rank waits for one that fails.
+    auto* const own = static_cast<std::byte*>(prepared.memory.data());
+    Status status =
+        connected.is_ok() ? prepared.gin->start(own + layout.gin_state) : connected.copy();
+    if (!status.is_ok()) {
+      windows_.remove(made.window).ignore("the first error is told");
+      return status;
+    }
+    made.gin_contexts = own + layout.gin_state;
+    made.signal_shadows = reinterpret_cast<uint64_t*>(own + layout.shadows);
+  }
   made.lsa_barrier_handle = static_cast<uint32_t>(layout.barriers / kHandleUnit);
-  for (size_t i = 0; i < needs.buffers.size(); ++i)
-    if (needs.buffers[i].handle != nullptr)
-      *needs.buffers[i].handle = static_cast<uint32_t>(layout.buffers[i] / kHandleUnit);
+  made.hybrid_barrier_handle = static_cast<uint32_t>(layout.hybrid_barriers / kHandleUnit);
+  made.world_signal = layout.barrier_signals[0];
+  made.rail_signal = layout.barrier_signals[1];
+  made.dense_signal = layout.barrier_signals[2];
+  made.hybrid_rail_signal = layout.barrier_signals[3];
+  for (size_t i = 0; i < needs.buffers.size(); ++i) {
+    const DeviceNeeds::Buffer& buffer = needs.buffers[i];
+    if (buffer.handle != nullptr)
+      *buffer.handle = static_cast<uint32_t>(layout.buffers[i] / kHandleUnit);
+    if (buffer.first_signal != nullptr) *buffer.first_signal = layout.signals[i];
+    if (buffer.first_counter != nullptr) *buffer.first_counter = layout.counters[i];
+  }
   std::lock_guard lock(mutex_);
   if (made.window != nullptr)
-    live_.emplace(made.window, std::move(prepared.memory));
+    live_.emplace(made.window, Live{std::move(prepared.memory), std::move(prepared.gin)});
   else
     ++without_resources_;
   return made;
 }
 
 Status DeviceComms::end(Windows::Handle window) {
-  gpu::Memory memory;  // ends without the lock
+  Live live;  // ends without the lock
   std::lock_guard lock(mutex_);
   if (window == nullptr && without_resources_ > 0) {
     --without_resources_;
@@ -160,7 +263,7 @@ Status DeviceComms::end(Windows::Handle window) {
         "ncclDevCommCreate did not make this device communicator of this communicator, or it was "
         "destroyed before");
   TRY(windows_.remove(window));
-  memory = std::move(found->second);
+  live = std::move(found->second);
   live_.erase(found);
   return {};
 }
@@ -168,7 +271,7 @@ Status DeviceComms::end(Windows::Handle window) {
 size_t DeviceComms::bytes() const {
   std::lock_guard lock(mutex_);
   size_t bytes = 0;
-  for (const auto& [window, memory] : live_) bytes += memory.bytes();
+  for (const auto& [window, live] : live_) bytes += live.memory.bytes();
   return bytes;
 }
 

@@ -6,13 +6,16 @@
 // Thread safety: make() by one thread at a time, since it is collective; all else by any thread.
 #pragma once
 
+#include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <vector>
 
 #include "base/thread_annotations.h"
 #include "bootstrap/member.h"
 #include "gpu/memory.h"
+#include "registry/gin.h"
 #include "registry/windows.h"
 
 namespace niccolite::registry {
@@ -23,9 +26,18 @@ struct DeviceNeeds {
     uint64_t bytes = 0;
     uint64_t align = 0;
     uint32_t* handle = nullptr;  // of the caller, who wants to know it; or null
+    int signals = 0;
+    int counters = 0;
+    uint32_t* first_signal = nullptr;  // as `handle`
+    uint32_t* first_counter = nullptr;
   };
   int lsa_barriers = 0;
   bool multicast = false;  // addresses for it
+  // Networking. Barriers over it are signals: one for each barrier and member of a team.
+  GinNeeds gin;  // its signals and counters: the ones that kernels number themselves
+  int hybrid_barriers = 0;
+  int rail_barriers = 0;
+  int world_barriers = 0;
   std::vector<Buffer> buffers;
 };
 
@@ -37,12 +49,23 @@ struct DeviceComm {
   uint32_t lsa_barrier_handle = 0;
   std::byte* multicast_base = nullptr;  // null: not required
   uint32_t multicast_offset_4k = 0;     // of the resources
+  uint32_t hybrid_barrier_handle = 0;
+  // The first signal of barriers over the network.
+  uint32_t world_signal = 0;
+  uint32_t rail_signal = 0;
+  uint32_t dense_signal = 0;
+  uint32_t hybrid_rail_signal = 0;
+  const std::byte* gin_contexts = nullptr;  // null: no networking
+  uint64_t* signal_shadows = nullptr;
+  GinNeeds gin;  // with all signals and counters
 };
 
 class DeviceComms {
  public:
   /// `windows` outlives this object; `member` is null for one rank.
-  DeviceComms(gpu::Machine& machine, int device, bootstrap::Member* member, Windows& windows);
+  /// `fail`: makes the communicator fail; called on threads of this object.
+  DeviceComms(gpu::Machine& machine, int device, bootstrap::Member* member, Windows& windows,
+              std::function<void(Status)> fail);
   ~DeviceComms();
   DeviceComms(const DeviceComms&) = delete;
 
@@ -56,26 +79,44 @@ class DeviceComms {
 
  private:
   struct Layout {
-    uint64_t barriers = 0;          // offset
+    uint64_t barriers = 0;  // offset
+    uint64_t hybrid_barriers = 0;
     std::vector<uint64_t> buffers;  // offsets
+    uint64_t shadows = 0;
+    uint64_t gin_state = 0;
     uint64_t bytes = 0;
+    GinNeeds gin;                      // all
+    uint32_t barrier_signals[4] = {};  // the first: world, rail, dense, hybrid rail
+    std::vector<uint32_t> signals;     // by buffer: the first
+    std::vector<uint32_t> counters;
   };
   struct Prepared {
     Layout layout;
     Windows::Handle table = nullptr;
     gpu::Memory memory;
+    std::unique_ptr<Gin> gin;
+    std::vector<Gin::Name> names;  // by rank
   };
+  /// A device communicator's parts. The proxy ends before its memory.
+  struct Live {
+    gpu::Memory memory;
+    std::unique_ptr<Gin> gin;
+  };
+  Status number_signals(const DeviceNeeds& needs, Layout& layout) const;
   Status prepare(const DeviceNeeds& needs, Prepared& into);
   Result<Layout> lay_out(const DeviceNeeds& needs) const;
-  Status agree(const DeviceNeeds& needs, const Layout& layout, const Status& mine) const;
+  Status agree(const DeviceNeeds& needs, Prepared& prepared, const Status& mine) const;
+  Status connect(Prepared& prepared) const;
+  int nranks() const { return member_ != nullptr ? member_->nranks() : 1; }
   int rank() const { return member_ != nullptr ? member_->rank() : 0; }
 
   gpu::Machine& machine_;
   const int device_;
   bootstrap::Member* const member_;
   Windows& windows_;
+  const std::function<void(Status)> fail_;
   mutable std::mutex mutex_;
-  std::map<Windows::Handle, gpu::Memory> live_ GUARDED_BY(mutex_);
+  std::map<Windows::Handle, Live> live_ GUARDED_BY(mutex_);
   int without_resources_ GUARDED_BY(mutex_) = 0;
 };
 

@@ -21,7 +21,7 @@ struct WindowRecord {
   int32_t world_rank = 0;          // this rank
   uint32_t stride_4g = 0;          // between copies, in units of 4 GiB
   uint32_t multicast_offset_4k = kNoMulticast;  // from WindowMulticast::base() on
-  uint32_t gin_offset_4k = 0;                   // the network's: not used
+  uint32_t gin_offset_4k = 0;                   // of the window in what `gin_windows` name: none
   uint32_t flags = 0;                           // NCCL_WIN_...
   void* gin_windows[4] = {};
   void* gin_segments = nullptr;

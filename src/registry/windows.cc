@@ -75,7 +75,10 @@ Result<Windows::Handle> Windows::Records::add(const WindowRecord& record) {
     pages_.push_back(std::move(page[0]));
   }
   std::byte* const place = free_[next_];
-  TRY(machine_.upload(device_, place, &record, sizeof record));
+  WindowRecord placed = record;
+  // Kernels name the window so in descriptors (gin.h), for any connection.
+  std::fill(std::begin(placed.gin_windows), std::end(placed.gin_windows), place);
+  TRY(machine_.upload(device_, place, &placed, sizeof placed));
   ++next_;
   return Handle{place};
 }

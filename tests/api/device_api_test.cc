@@ -89,9 +89,58 @@ TEST(Properties, SayWhatTheCommunicatorCanDo) {
     EXPECT_EQ(props.nLsaTeams, 1);
     EXPECT_TRUE(props.deviceApiSupport);
     EXPECT_TRUE(props.multimemSupport);
-    EXPECT_EQ(props.ginType, NCCL_GIN_TYPE_NONE);
-    EXPECT_EQ(props.railedGinType, NCCL_GIN_TYPE_NONE);
+    EXPECT_EQ(props.ginType, NCCL_GIN_TYPE_PROXY);
+    EXPECT_EQ(props.railedGinType, NCCL_GIN_TYPE_PROXY);
   }
+}
+
+/// A caller's properties of 2.31 and 2.32.
+struct NewerProperties {
+  ncclCommProperties_t head = NCCL_COMM_PROPERTIES_INITIALIZER;
+  uint64_t hash = 0;
+  int min_stride = 0, connection = 0;
+  bool is_supported[64] = {};
+  size_t runtime_size = 0;
+};
+
+void expect_networking(const Cluster& cluster, ncclGinType_t type) {
+  NewerProperties props;
+  props.head.size = sizeof props;
+  props.head.version = 23203;
+  ASSERT_NCCL(ncclCommQueryProperties(cluster.comm(0), &props.head));
+  EXPECT_EQ(props.head.ginType, type);
+  EXPECT_EQ(props.head.railedGinType, type);
+  EXPECT_EQ(props.connection,
+            type == NCCL_GIN_TYPE_NONE ? NCCL_GIN_CONNECTION_NONE : NCCL_GIN_CONNECTION_FULL);
+  for (int each = 0; each < 64; ++each)
+    EXPECT_EQ(props.is_supported[each], each == type && each != NCCL_GIN_TYPE_NONE) << each;
+}
+
+TEST(Properties, SayThatKernelsHaveNetworkingByProxy) {
+  Cluster cluster(1);
+  expect_networking(cluster, NCCL_GIN_TYPE_PROXY);
+  // Kernels of 2.29 have queues of another format.
+  ncclCommProperties_t older = NCCL_COMM_PROPERTIES_INITIALIZER;
+  older.version = 22907;
+  EXPECT_NCCL(ncclCommQueryProperties(cluster.comm(0), &older));
+  EXPECT_EQ(older.ginType, NCCL_GIN_TYPE_NONE);
+}
+
+// Variables are read once a process: api_test_without_gin and api_test_gin_type set one each.
+TEST(WithoutNetworking, PropertiesSaySoAndDeviceCommunicatorsAreRefused) {
+  const char* const type = std::getenv("NCCL_GIN_TYPE");
+  const char* const enable = std::getenv("NCCL_GIN_ENABLE");
+  if (type == nullptr && enable == nullptr) GTEST_SKIP() << "runs with one of NCCL_GIN_...";
+  Cluster cluster(1);
+  expect_networking(cluster, NCCL_GIN_TYPE_NONE);
+  ncclDevCommRequirements_t reqs = NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER;
+  reqs.ginForceEnable = true;
+  ncclDevComm_t device;
+  EXPECT_EQ(ncclDevCommCreate(cluster.comm(0), &reqs, &device), ncclInvalidArgument);
+  EXPECT_NE(std::string(ncclGetLastError(nullptr))
+                .find(type != nullptr ? "NCCL_GIN_TYPE" : "NCCL_GIN_ENABLE=0"),
+            std::string::npos)
+      << ncclGetLastError(nullptr);
 }
 
 struct PropertiesCaller {
@@ -160,12 +209,12 @@ TEST(Properties, RefuseWhatWasNotInitialized) {
   }
 }
 
-TEST(Requirements, OfNetworkingFromKernelsAreRefusedWithTheReason) {
+TEST(Requirements, OfBoxesOfNetworkingAreRefusedWithTheReason) {
   ncclDevResourceRequirements_t need = {};
   unsigned char handle[256] = {};
   EXPECT_EQ(ncclGinOutboxCreateRequirement(1, 4, handle, &need), ncclInvalidUsage);
   EXPECT_EQ(ncclGinInboxA2ACreateRequirement({1, 0, 1}, 1, 4, handle, &need), ncclInvalidUsage);
-  EXPECT_NE(std::string(ncclGetLastError(nullptr)).find("no device-initiated networking"),
+  EXPECT_NE(std::string(ncclGetLastError(nullptr)).find("no boxes of networking"),
             std::string::npos);
 }
 
@@ -471,9 +520,23 @@ TEST(DeviceCommunicators, AreRefusedWithTheRequirementThatCannotBeMet) {
            Bad{"worldGinBarrierCount", [](auto& r) { r.worldGinBarrierCount = 1; }},
            Bad{"ginSignalCount", [](auto& r) { r.ginSignalCount = 1; }},
            Bad{"ginCounterCount", [](auto& r) { r.ginCounterCount = 1; }},
-           Bad{"ginForceEnable", [](auto& r) { r.ginForceEnable = true; }},
            Bad{"ginConnectionType",
-               [](auto& r) { r.ginConnectionType = NCCL_GIN_CONNECTION_FULL; }},
+               [](auto& r) { r.ginConnectionType = static_cast<ncclGinConnectionType_t>(3); }},
+           Bad{"ginContextCount",
+               [](auto& r) {
+                 r.ginForceEnable = true;
+                 r.ginContextCount = 1025;
+               }},
+           Bad{"signals and",
+               [](auto& r) {
+                 r.ginForceEnable = true;
+                 r.ginSignalCount = INT32_MAX;
+               }},
+           Bad{"ginForceEnable",  // by a header whose kernels have queues of another format
+               [](auto& r) {
+                 r.version = 22907;
+                 r.ginForceEnable = true;
+               }},
            Bad{"lsaMultimem", [](auto& r) { r.lsaMultimem = true; }},
            Bad{"lsaMultimem, or multimem of a team",
                [](auto& r) { r.teamRequirementsList = &team; }},
@@ -499,6 +562,88 @@ TEST(DeviceCommunicators, AreRefusedWithTheRequirementThatCannotBeMet) {
   EXPECT_NE(ncclDevCommCreate(cluster.comm(0), &reqs, &device), ncclSuccess);
   EXPECT_NE(std::string(ncclGetLastError(nullptr)).find("2147483647 barriers"), std::string::npos)
       << ncclGetLastError(nullptr);
+}
+
+// Offsets of the headers' structs: device-api reference, sections 2 and 9.1.
+struct NetworkCaller {
+  unsigned version;
+  int context;  // bytes of a context's struct
+  int connections, type, handle, signals, counters, shadows, contexts, strong;
+  int dense, rail, hybrid_lsa, hybrid_rail, world;
+};
+constexpr NetworkCaller kNetworkCallers[] = {
+    {23003, 48, 144, 145, 152, 184, 188, 192, 200, 205, 112, 136, 216, 224, 232},
+    {23007, 72, 144, 145, 152, 184, 188, 192, 200, 205, 112, 136, 216, 224, 232},
+    {23102, 72, 96, 98, 104, 136, 140, 144, 152, 164, 64, 88, 176, 184, 192},
+    {23203, 80, 96, 98, 104, 136, 140, 144, 152, 164, 64, 88, 176, 184, 192}};
+
+TEST(DeviceCommunicators, HaveNetworkingWhereEachHeaderReadsIt) {
+  Cluster cluster(2);
+  for (const NetworkCaller& caller : kNetworkCallers) {
+    SCOPED_TRACE(caller.version);
+    std::vector<std::vector<unsigned char>> devices(2, std::vector<unsigned char>(248));
+    std::vector<ncclDevResourceRequirements_t> lists(2);
+    ncclGinSignal_t signals[2] = {};
+    ncclGinCounter_t counters[2] = {};
+    ASSERT_NCCL(ncclGroupStart());
+    for (size_t i = 0; i < 2; ++i) {
+      lists[i] = {nullptr, 0, 0, nullptr, 7, 8, &signals[i], &counters[i]};
+      ncclDevCommRequirements_t reqs = NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER;
+      reqs.version = caller.version;
+      reqs.resourceRequirementsList = &lists[i];
+      reqs.ginConnectionType = NCCL_GIN_CONNECTION_FULL;
+      reqs.ginContextCount = 3;
+      reqs.ginSignalCount = 5;
+      reqs.ginCounterCount = 6;
+      reqs.worldGinBarrierCount = 4;
+      reqs.railGinBarrierCount = 3;
+      reqs.barrierCount = 2;
+      ASSERT_NCCL(ncclDevCommCreate(cluster.comm(static_cast<int>(i)), &reqs,
+                                    reinterpret_cast<ncclDevComm_t*>(devices[i].data())));
+    }
+    ASSERT_NCCL(ncclGroupEnd());
+    for (size_t i = 0; i < 2; ++i) {
+      const std::vector<unsigned char>& device = devices[i];
+      EXPECT_EQ(device[caller.connections], 1);
+      EXPECT_EQ(device[caller.type], NCCL_GIN_TYPE_PROXY);
+      EXPECT_EQ(device[caller.strong], 1);
+      EXPECT_EQ(at<uint32_t>(device, caller.contexts), 3u);
+      // Two ranks of one team: 5 of the kernel's own, 4 * 2, 3 * 1, 2 * 2 and 2 * 1 of barriers.
+      EXPECT_EQ(at<uint32_t>(device, caller.world), 5u);
+      EXPECT_EQ(at<uint32_t>(device, caller.rail), 13u);
+      EXPECT_EQ(at<uint32_t>(device, caller.dense), 16u);
+      EXPECT_EQ(at<uint32_t>(device, caller.hybrid_rail), 20u);
+      EXPECT_EQ(at<int32_t>(device, caller.hybrid_lsa + 4), 2);
+      EXPECT_EQ(signals[i], 22u);
+      EXPECT_EQ(counters[i], 6u);
+      EXPECT_EQ(at<int32_t>(device, caller.signals), 29);
+      EXPECT_EQ(at<int32_t>(device, caller.counters), 14);
+      const auto* const shadows = at<const uint64_t*>(device, caller.shadows);
+      for (size_t word = 0; word < 3 * 29; ++word) EXPECT_EQ(shadows[word], 0u);
+      for (int context = 0; context < 3; ++context) {
+        const auto* const place =
+            at<const unsigned char*>(device, caller.handle) + context * caller.context;
+        std::vector<unsigned char> read(place, place + caller.context);
+        EXPECT_EQ(at<int32_t>(read, 0), 2);
+        const auto depth = at<uint32_t>(read, 4);
+        EXPECT_EQ(depth & (depth - 1), 0u);
+        const auto* const queues = at<const uint64_t*>(read, 8);
+        EXPECT_EQ(reinterpret_cast<uintptr_t>(queues) % 16, 0u);
+        EXPECT_EQ(std::count(queues, queues + 2 * 16 * depth, 0u), ptrdiff_t{2 * 16 * depth});
+        for (const int indices : {16, 24}) EXPECT_EQ(at<const uint32_t*>(read, indices)[1], 0u);
+        EXPECT_EQ(at<const uint64_t*>(read, 32)[13], 0u);
+        EXPECT_EQ(at<const uint64_t*>(read, 40)[28], 0u);
+        if (caller.context < 72) continue;
+        EXPECT_EQ(at<const uint64_t*>(read, 48)[28], 0u);
+        for (const int indices : {56, 64}) EXPECT_EQ(at<const uint32_t*>(read, indices)[1], 0u);
+        if (caller.context == 80) {
+          EXPECT_EQ(read[72], 0);
+        }
+      }
+    }
+    for (size_t i = 0; i < 2; ++i)
+      EXPECT_NCCL(destroy_device(cluster, static_cast<int>(i), devices[i]));
+  }
 }
 
 // 2.28 and 2.29.2 have no kind of barrier but the load-store team's: theirs of all ranks is it.

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <cstring>
 #include <deque>
 #include <functional>
 #include <iostream>
@@ -61,6 +62,115 @@ bool exchange(LocalRanks& ranks, int nranks, int first, int round) {
   return right;
 }
 
+// ---- networking of kernels
+
+/// A context as kernels of 2.30.7 read it (device-api reference, section 9.1).
+struct Context {
+  int nranks;
+  uint32_t depth;
+  uint64_t* queues;
+  uint32_t* produced;
+  uint32_t* consumed;
+  uint64_t* counters;
+  uint64_t* signals;
+};
+
+// Asks the proxy, as a kernel does, to put `bytes` of the window (its name: `window`) to `peer`,
+// and to add 1 to the peer's signal 0.
+void post(const Context& context, int peer, uint64_t window, uint64_t from, uint64_t to,
+          uint64_t bytes) {
+  constexpr uint64_t kPutAndIncrement = 1 | 8;
+  const uint32_t index = __atomic_fetch_add(context.produced + peer, 1, __ATOMIC_RELAXED);
+  while (index - __atomic_load_n(context.consumed + peer, __ATOMIC_ACQUIRE) >= context.depth)
+    std::this_thread::yield();
+  uint64_t* const slot = context.queues + 16 * (static_cast<uint32_t>(peer) * context.depth +
+                                                (index & (context.depth - 1)));
+  const uint64_t words[16] = {1 | 2 << 1 | bytes << 7,
+                              1 | from << 1,
+                              1 | window << 1,
+                              1 | to << 1,
+                              1 | window << 1,
+                              1,
+                              1,
+                              1 | kPutAndIncrement << 8,
+                              1,
+                              1,
+                              1,
+                              1,
+                              1,
+                              1,
+                              1,
+                              1};
+  for (size_t i = 0; i < 16; ++i) __atomic_store_n(slot + i, words[i], __ATOMIC_RELEASE);
+}
+
+// Every rank puts a word to every rank, `rounds` times, and signals.
+bool exchange_by_proxy(LocalRanks& ranks, int nranks, int first, int rounds) {
+  const size_t count = ranks.comms.size();
+  std::vector<uint64_t*> memory(count);
+  std::vector<ncclWindow_t> windows(count);
+  std::vector<ncclDevComm_t> devices(count);
+  REQUIRE_NCCL(ncclGroupStart());
+  for (size_t i = 0; i < count; ++i) {
+    REQUIRE_CUDA(cudaSetDevice(first + static_cast<int>(i)));
+    REQUIRE_NCCL(ncclMemAlloc(reinterpret_cast<void**>(&memory[i]), 4096));
+    REQUIRE_NCCL(ncclCommWindowRegister(ranks.comms[i], memory[i], 4096, &windows[i],
+                                        NCCL_WIN_COLL_SYMMETRIC));
+  }
+  REQUIRE_NCCL(ncclGroupEnd());
+  REQUIRE_NCCL(ncclGroupStart());
+  for (size_t i = 0; i < count; ++i) {
+    ncclDevCommRequirements_t needs = NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER;
+    needs.ginConnectionType = NCCL_GIN_CONNECTION_FULL;
+    needs.ginContextCount = 1;
+    needs.ginSignalCount = 1;
+    REQUIRE_NCCL(ncclDevCommCreate(ranks.comms[i], &needs, &devices[i]));
+  }
+  REQUIRE_NCCL(ncclGroupEnd());
+  bool right = true;
+  for (int round = 1; round <= rounds; ++round) {
+    for (size_t i = 0; i < count; ++i) {
+      const auto rank = static_cast<uint64_t>(first) + i;
+      const auto& context = *static_cast<const Context*>(devices[i].ginHandles[0]);
+      uint64_t window = 0;  // ginWins[0] of the record
+      std::memcpy(&window, reinterpret_cast<const char*>(windows[i]) + 40, sizeof window);
+      for (int peer = 0; peer < nranks; ++peer) {
+        const size_t out = 256 + static_cast<size_t>(peer);
+        memory[i][out] =
+            static_cast<uint64_t>(round) * 10000 + rank * 100 + static_cast<uint64_t>(peer);
+        post(context, peer, window, out * 8, rank * 8, 8);
+      }
+    }
+    for (size_t i = 0; i < count; ++i) {
+      const auto& context = *static_cast<const Context*>(devices[i].ginHandles[0]);
+      while (__atomic_load_n(context.signals, __ATOMIC_ACQUIRE) <
+             static_cast<uint64_t>(round) * static_cast<uint64_t>(nranks))
+        std::this_thread::yield();
+      for (size_t peer = 0; peer < static_cast<size_t>(nranks); ++peer)
+        right &= memory[i][peer] == static_cast<uint64_t>(round) * 10000 + peer * 100 +
+                                        static_cast<uint64_t>(first) + i;
+    }
+    right &= ranks.all_reduce(1);  // all have looked
+  }
+  for (size_t i = 0; i < count; ++i) {
+    REQUIRE_NCCL(ncclDevCommDestroy(ranks.comms[i], &devices[i]));
+    REQUIRE_NCCL(ncclCommWindowDeregister(ranks.comms[i], windows[i]));
+    REQUIRE_NCCL(ncclMemFree(memory[i]));
+  }
+  return right;
+}
+
+// id nranks first count
+ROLE(network_of_kernels) {
+  const int nranks = std::stoi(arguments[1]);
+  const int first = std::stoi(arguments[2]);
+  LocalRanks ranks(to_id(arguments[0]), nranks, first, std::stoi(arguments[3]));
+  bool right = true;
+  for (int i = 0; i < 3 && right; ++i) right = exchange_by_proxy(ranks, nranks, first, 30);
+  ranks.destroy();
+  return right ? 0 : 1;
+}
+
 // id nranks first count
 ROLE(windows) {
   const int nranks = std::stoi(arguments[1]);
@@ -81,6 +191,18 @@ TEST_P(WindowsOfProcesses, EveryRankStoresToEveryOther) {
   std::vector<Process> running;
   for (int p = 0; p < processes; ++p)
     running.emplace_back("windows",
+                         Arguments{to_text(id), std::to_string(processes * devices),
+                                   std::to_string(p * devices), std::to_string(devices)});
+  for (Process& process : running) EXPECT_EQ(process.wait(), 0) << process.output();
+}
+
+TEST_P(WindowsOfProcesses, EveryRankPutsToEveryOtherByProxy) {
+  const auto [processes, devices] = GetParam();
+  ncclUniqueId id;
+  ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess) << ncclGetLastError(nullptr);
+  std::vector<Process> running;
+  for (int p = 0; p < processes; ++p)
+    running.emplace_back("network_of_kernels",
                          Arguments{to_text(id), std::to_string(processes * devices),
                                    std::to_string(p * devices), std::to_string(devices)});
   for (Process& process : running) EXPECT_EQ(process.wait(), 0) << process.output();
