@@ -421,8 +421,9 @@ class Reader {
                                       op.sources.size(), op.targets.size()));
     for (size_t i = 0; i < op.sources.size() + op.targets.size(); ++i) {
       const size_t sources = op.sources.size();
-      const Span& span = i < sources ? op.sources[i] : op.targets[i - sources];
-      const Span& like = op.action == Action::Reduce ? op.sources[0] : op.targets[i % sources];
+      const size_t number = i < sources ? i : i - sources;
+      const Span& span = i < sources ? op.sources[number] : op.targets[number];
+      const Span& like = op.action == Action::Reduce ? op.sources[0] : op.targets[number];
       if (span.count != like.count)
         return refuse(json,
                       fmt::format("\"{}\" has {} chunks for {}", op.name, span.count, like.count));

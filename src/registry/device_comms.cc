@@ -29,8 +29,10 @@ DeviceComms::DeviceComms(gpu::Machine& machine, int device, bootstrap::Member* m
       fail_(std::move(fail)) {}
 
 DeviceComms::~DeviceComms() {
-  for (const auto& [window, live] : live_)
+  for (auto& [window, live] : live_) {
+    live.gin.reset();  // its proxy uses the windows
     windows_.remove(window).ignore("the communicator ends with it");
+  }
 }
 
 // Gives out signals and counters behind the ones that kernels number themselves.

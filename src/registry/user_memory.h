@@ -2,6 +2,10 @@
 // can map it and it can be part of windows. Thread safety: any thread.
 #pragma once
 
+#include <cstddef>
+
+#include "base/status.h"
+
 namespace niccolite::gpu {
 class Machine;
 }

@@ -3,6 +3,7 @@
 #include <memory>
 #include <utility>
 
+#include "gpu/cuda/allocation.h"
 #include "gpu/cuda/machine.h"
 #include "gpu/multicast_bindings.h"
 
