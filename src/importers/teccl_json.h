@@ -17,7 +17,8 @@ struct TecclSolution {
 /// Ranks are the nodes from which chunks come, in ascending order; other nodes are switches, which
 /// paths leave out. All-gather: each chunk of a rank is demanded by all others; all-to-all: by one,
 /// and the chunks for a rank are in ascending order. A chunk that comes on several paths is split
-/// into equal parts: as many as the volumes need, or 16 of which each path has the nearest number.
+/// into equal parts: as many as the volumes need, at most 16. Each path has the nearest number of
+/// them.
 ///
 /// InvalidArgument with the line: no solution, a path that does not lead from the chunk's source to
 /// the demand, volumes that do not add up to 1, demands of another collective.

@@ -1,4 +1,4 @@
-// TE-CCL's solutions as anything may have written them. What is imported has a verdict.
+// TE-CCL's solutions as anything may have written them. An imported schedule has a verdict.
 #include <cstdint>
 #include <string_view>
 
