@@ -82,7 +82,7 @@ def test_properties(comm):
     assert (comm.nranks, comm.rank, comm.cuda_dev, comm.n_lsa_teams) == (1, 0, 0, 1)
     assert comm.device == 0 and int(comm.device) == 0
     assert comm.host_rma_support is True and comm.device_api_support is True
-    assert comm.gin_type is nccl.NcclGinType.NONE
+    assert comm.gin_type is nccl.NcclGinType.PROXY
     assert comm.get_mem_stat(nccl.NcclCommMemStat.GPU_MEM_TOTAL) >= 0
     assert isinstance(comm.get_last_error(), str)
 
@@ -90,9 +90,9 @@ def test_properties(comm):
 def test_properties_come_together(comm):
     found = comm.properties
     assert (found.rank, found.n_ranks, found.cuda_dev, found.n_lsa_teams) == (0, 1, 0, 1)
-    assert found.comm_hash > 0 and found.available_gin_types == frozenset()
+    assert found.comm_hash > 0 and found.available_gin_types == {nccl.NcclGinType.PROXY}
     assert (found.cft_support, found.cft_multicast_support, found.cft_counted_support) == (False,) * 3
-    assert found.gin_connection_type is nccl.NcclGinConnectionType.NONE
+    assert found.gin_connection_type is nccl.NcclGinConnectionType.FULL
 
 
 def _teams(comm):
@@ -268,7 +268,7 @@ def test_device_communicators_are_made(comm):
 
 
 def test_device_communicators_refuse_what_there_is_not(comm):
-    for wanted, there_is in [(nccl.NCCLDevCommRequirements(barrier_count=1), "barrierCount = 1: kernels have no networking here"),
+    for wanted, there_is in [(nccl.NCCLDevCommRequirements(barrier_count=1), "barrierCount = 1: networking for kernels has to be asked for"),
                              (nccl.NCCLDevCommRequirements(cft_caps=nccl.NcclCftCap.CFT), "there is no Compute Fabric Transport")]:
         with pytest.raises(NCCLError, match=there_is) as caught:
             comm.create_dev_comm(wanted)
