@@ -223,4 +223,8 @@ const Value* Value::find(std::string_view name) const {
 
 Result<Value> parse(std::string_view text) { return Parser(text).document(); }
 
+Status refuse(const Value& value, std::string_view why) {
+  return Status::invalid_argument("line {}: {}", value.line, why);
+}
+
 }  // namespace niccolite::json

@@ -39,4 +39,7 @@ struct Member {
 /// Errors: InvalidArgument with the line.
 Result<Value> parse(std::string_view text);
 
+/// InvalidArgument with the value's line: the reader of a format has no use for it.
+Status refuse(const Value& value, std::string_view why);
+
 }  // namespace niccolite::json

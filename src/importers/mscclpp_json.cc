@@ -105,10 +105,6 @@ std::string names_of(const Range& range) {
   return names;
 }
 
-Status refuse(const Json& value, std::string_view what) {
-  return Status::invalid_argument("line {}: {}", value.line, what);
-}
-
 Result<int> whole(const Json& value, std::string_view name, int least, int most) {
   if (value.kind != Kind::Number || value.number != std::floor(value.number) ||
       value.number < least || value.number > most)

@@ -32,10 +32,6 @@ constexpr size_t kMostMoves = 1 << 21;  // of parts of chunks
 constexpr int kMostParts = 16;          // of a chunk
 constexpr double kTolerance = 1e-3;     // of volumes, which are written with six digits
 
-Status refuse(const Json& value, std::string_view what) {
-  return Status::invalid_argument("line {}: {}", value.line, what);
-}
-
 /// Numbers and words of a sentence, from left to right.
 class Sentence {
  public:

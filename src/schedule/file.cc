@@ -179,10 +179,6 @@ class Writer {
 
 // ---- reading
 
-Status refuse(const Json& value, std::string_view what) {
-  return Status::invalid_argument("line {}: {}", value.line, what);
-}
-
 Status expect(const Json& value, std::string_view name, Kind kind) {
   if (value.kind == kind) return {};
   return refuse(value, fmt::format("\"{}\" is {}, not {}", name, json::describe(value.kind),

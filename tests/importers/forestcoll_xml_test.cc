@@ -8,6 +8,7 @@
 
 #include "importers/import.h"
 #include "schedule/check.h"
+#include "tests/importers/broken.h"
 
 namespace niccolite::importers {
 namespace {
@@ -61,30 +62,22 @@ TEST(ForestcollXml, TreesGatherScatterAndReduce) {
 }
 
 TEST(ForestcollXml, BrokenTreesAreRefusedWithTheirLine) {
-  struct Case {
-    const char* old;
-    const char* replacement;
-    const char* reason;
-  };
   const std::string text = trees(3);
-  for (const Case& c :
-       {Case{"  <tree", "  <bush/><tree", "line 2: <bush> is not known in <Algo>"},
-        Case{"<send", "<put", "line 3: <put> is not known in <tree>"},
-        Case{"nchunks=\"2\"", "nchunks=\"0\"", "line 2: nchunks is \"0\", and must be"},
-        Case{"nchunks=\"2\"", "nchunks=\"1\"", "line 1: the trees of gpu 2 have 2 chunks, not 3"},
-        Case{"nchunks=\"2\"", "nchunks=\"4\"", "line 2: the trees of gpu 2 have more than 3"},
-        Case{"src=\"(0, 'GPU', 2)\"", "src=\"(9, 'GPU', 9)\"",
-             "line 3: src is \"(9, 'GPU', 9)\", which is no root of a tree"},
-        Case{"dst=\"(0, 'GPU', 0)\"", "dst=\"(0, 'GPU', 2)\"",
-             "line 2: the tree reaches gpu 2 twice"},
-        Case{"src=\"(0, 'GPU', 2)\" dst=\"(0, 'GPU', 0)\"",
-             "src=\"(0, 'GPU', 1)\" dst=\"(0, 'GPU', 0)\"",
-             "line 2: the tree reaches 1 of 3 gpus by 2 sends"},
-        Case{"</tree>", "", "line "}}) {
-    std::string changed = text;
-    ASSERT_NE(changed.find(c.old), std::string::npos) << c.old;
-    changed.replace(changed.find(c.old), std::string(c.old).size(), c.replacement);
-    const Result<Foreign> read = import(changed);
+  for (const Broken& c :
+       {Broken{"  <tree", "  <bush/><tree", "line 2: <bush> is not known in <Algo>"},
+        Broken{"<send", "<put", "line 3: <put> is not known in <tree>"},
+        Broken{"nchunks=\"2\"", "nchunks=\"0\"", "line 2: nchunks is \"0\", and must be"},
+        Broken{"nchunks=\"2\"", "nchunks=\"1\"", "line 1: the trees of gpu 2 have 2 chunks, not 3"},
+        Broken{"nchunks=\"2\"", "nchunks=\"4\"", "line 2: the trees of gpu 2 have more than 3"},
+        Broken{"src=\"(0, 'GPU', 2)\"", "src=\"(9, 'GPU', 9)\"",
+               "line 3: src is \"(9, 'GPU', 9)\", which is no root of a tree"},
+        Broken{"dst=\"(0, 'GPU', 0)\"", "dst=\"(0, 'GPU', 2)\"",
+               "line 2: the tree reaches gpu 2 twice"},
+        Broken{"src=\"(0, 'GPU', 2)\" dst=\"(0, 'GPU', 0)\"",
+               "src=\"(0, 'GPU', 1)\" dst=\"(0, 'GPU', 0)\"",
+               "line 2: the tree reaches 1 of 3 gpus by 2 sends"},
+        Broken{"</tree>", "", "line "}}) {
+    const Result<Foreign> read = import(broken(text, c));
     ASSERT_FALSE(read.is_ok()) << c.reason;
     EXPECT_THAT(read.status().message(), HasSubstr(c.reason));
   }

@@ -10,6 +10,7 @@
 
 #include "importers/import.h"
 #include "schedule/check.h"
+#include "tests/importers/broken.h"
 
 namespace niccolite::importers {
 namespace {
@@ -113,34 +114,30 @@ TEST(TecclJson, APathOfATinyShareIsLeftOut) {
 }
 
 TEST(TecclJson, BrokenSolutionsAreRefusedWithTheirLine) {
-  struct Case {
-    const char* old;
-    const char* replacement;
-    const char* reason;
-  };
   const std::string text = exchange(3, 1, 0.5);
-  for (const Case& c :
-       {Case{"8-Chunk paths", "8-Chunk ways", "line 1: the solution has no object \"Chunk paths\""},
-        Case{"Demand at 3", "Wish at 3", "line 5: \"Wish at 3 for chunk 2 from 1 met by epoch 9\""},
-        Case{"for chunk 2", "for chunk 99999", "line 5: chunk 99999 is not from 0 to 4095"},
-        Case{"Demand at 3", "Demand at 1", "line 5: gpu 1 demands its own chunk"},
-        Case{"[0, \"1->3 with volume 0.5 in epoch 0\"]", "[0, 7]", "line 5: a hop must be a text"},
-        Case{"1->3 with volume 0.5", "1=>3 with volume 0.5", "line 5: \"1=>3 with volume 0.5 in"},
-        Case{"1->3 with volume 0.5", "1->3 with volume 0.25",
-             "line 5: the volumes of its paths add up to 0.75, not 1"},
-        Case{"1->3 with volume 0.5", "1->3 with volume -0.5", "line 5: volume -0.5 is not above 0"},
-        Case{"1->3 with volume 0.5", "2->3 with volume 0.5",
-             "line 5: the chunk is at 1, and leaves 2"},
-        Case{"1->3 with volume 0.5", "1->2 with volume 0.5",
-             "line 5: the path ends at 2, and 3 demands the chunk"},
-        Case{"for chunk 2 from 1", "for chunk 1 from 1", "line 4: neither an all-gather nor an"},
-        Case{"1->3 with volume 0.5 in epoch 0\"]",
-             "1->0 with volume 0.5 in epoch 0\"], [1, \"0->3 with volume 0.5 in epoch 1\"]",
-             "line 5: node 0 has no chunk of its own: it is a switch"}}) {
-    std::string changed = text;
-    ASSERT_NE(changed.find(c.old), std::string::npos) << c.old;
-    changed.replace(changed.find(c.old), std::string(c.old).size(), c.replacement);
-    const Result<Foreign> read = import(changed);
+  for (const Broken& c :
+       {Broken{"8-Chunk paths", "8-Chunk ways",
+               "line 1: the solution has no object \"Chunk paths\""},
+        Broken{"Demand at 3", "Wish at 3",
+               "line 5: \"Wish at 3 for chunk 2 from 1 met by epoch 9\""},
+        Broken{"for chunk 2", "for chunk 99999", "line 5: chunk 99999 is not from 0 to 4095"},
+        Broken{"Demand at 3", "Demand at 1", "line 5: gpu 1 demands its own chunk"},
+        Broken{"[0, \"1->3 with volume 0.5 in epoch 0\"]", "[0, 7]",
+               "line 5: a hop must be a text"},
+        Broken{"1->3 with volume 0.5", "1=>3 with volume 0.5", "line 5: \"1=>3 with volume 0.5 in"},
+        Broken{"1->3 with volume 0.5", "1->3 with volume 0.25",
+               "line 5: the volumes of its paths add up to 0.75, not 1"},
+        Broken{"1->3 with volume 0.5", "1->3 with volume -0.5",
+               "line 5: volume -0.5 is not above 0"},
+        Broken{"1->3 with volume 0.5", "2->3 with volume 0.5",
+               "line 5: the chunk is at 1, and leaves 2"},
+        Broken{"1->3 with volume 0.5", "1->2 with volume 0.5",
+               "line 5: the path ends at 2, and 3 demands the chunk"},
+        Broken{"for chunk 2 from 1", "for chunk 1 from 1", "line 4: neither an all-gather nor an"},
+        Broken{"1->3 with volume 0.5 in epoch 0\"]",
+               "1->0 with volume 0.5 in epoch 0\"], [1, \"0->3 with volume 0.5 in epoch 1\"]",
+               "line 5: node 0 has no chunk of its own: it is a switch"}}) {
+    const Result<Foreign> read = import(broken(text, c));
     ASSERT_FALSE(read.is_ok()) << c.reason;
     EXPECT_THAT(read.status().message(), HasSubstr(c.reason));
   }

@@ -206,7 +206,7 @@ __device__ __forceinline__ bool team_step(const Cta& cta, const WorkerThreads& w
   return true;
 }
 
-/// Runs a program. Of reductions, only those that switches have (switch_reduces()).
+/// Runs a program. Its reductions are ones that switches have (switch_reduces()).
 template <typename Of>
 __device__ __forceinline__ void run_by_team(const LaunchArgs& args) {
   using Operation = ByTeam<Of>;
