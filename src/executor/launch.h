@@ -156,6 +156,14 @@ struct StartOrder {
   std::vector<std::weak_ptr<const void>> before;  // expired: it is not waited for
 };
 
+/// CUDA: when a launch may begin, with respect to the work before it on its stream
+/// (cuda/interpreter/dependent_launch.cuh).
+enum class AfterLast : uint8_t {
+  Ended,  // after it
+  Early,  // before it has ended, and waits for its end then: it is another launch of a communicator
+  Beside,  // the same without a wait: that launch uses other connections
+};
+
 /// The part of notes about the launch's elements and channels (protocol/relay.h).
 uint64_t elements_of(const Launch& launch);
 

@@ -45,9 +45,10 @@ class CudaLauncher final : public Launcher {
 
   Status queue_kernel(std::span<const executor::Buffers> buffers, LaunchOptions options) override {
     TRY(launch_.set_buffers(buffers));
-    return launch_.launch(options.stream, options.begun, options.number, options.is_beside_last);
+    return launch_.launch(options.stream, options.begun, options.number, options.after_last);
   }
   bool has_memory() const override { return launch_.has_memory(); }
+  bool is_short() const override { return launch_.is_short(); }
 
  private:
   executor::cuda::PreparedLaunch launch_;

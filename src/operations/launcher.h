@@ -26,9 +26,8 @@ struct LaunchOptions {
   void* begun = nullptr;
   /// Virtual GPUs: the place of the launch among the launches of its device.
   executor::StartOrder order{};
-  /// CUDA: the launch need not wait for the last one on its stream, which uses other connections.
-  /// Virtual GPUs wait all the same.
-  bool is_beside_last = false;
+  /// Virtual GPUs wait in any case.
+  executor::AfterLast after_last = executor::AfterLast::Ended;
 };
 
 class Launcher {
@@ -46,6 +45,9 @@ class Launcher {
   Advertisements advertisements() const { return advertisements_; }
   /// Does it have device memory, so that it must live until its queued launches are done?
   virtual bool has_memory() const { return false; }
+  /// Is it a short collective, after which, or as which, a launch may begin early
+  /// (AfterLast::Early)?
+  virtual bool is_short() const { return false; }
   /// Returns the CTAs of each of its launches.
   int ctas() const { return ctas_; }
   /// `launch` without its buffers. `scratch`: Scratch::reserve() of it.

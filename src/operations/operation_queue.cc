@@ -308,14 +308,30 @@ Status OperationQueue::launch_on_stream(const Chosen& chosen, gpu::StreamHandle 
   for (GroupLaunch& launch : launches) {
     LaunchOptions options{.stream = stream,
                           .launched = event_of(launch, chosen),
-                          .is_beside_last = launch.is_beside && has_launched};
+                          .after_last = after_last(launch, has_launched)};
     status = launch_one(launch, underway, options);
     if (!status.is_ok()) break;
     has_launched = true;
+    const bool is_short = launch.launcher != nullptr && launch.launcher->is_short();
+    last_short_ctas_ = is_short ? launch.launcher->ctas() : 0;
   }
   if (has_launched) TRY(account(underway));
   TRY(std::move(status));
   return joined.empty() ? Status() : let_joined_go_on(stream, joined);
+}
+
+// Early only in graphs, where it is known that nothing stands between two launches: behind a kernel
+// of the program, a launch that may begin early takes longer than one that waits. And only while
+// both launches together have no more CTAs than one may have: all ranks' CTAs must find
+// multiprocessors, also beside kernels of other communicators.
+executor::AfterLast OperationQueue::after_last(const GroupLaunch& launch, bool has_launched) const {
+  using executor::AfterLast;
+  if (launch.is_beside && has_launched) return AfterLast::Beside;
+  if (!(has_launched ? order_.is_captured() : order_.follows_last())) return AfterLast::Ended;
+  const bool is_early = launch.launcher != nullptr && launch.launcher->is_short() &&
+                        last_short_ctas_ > 0 &&
+                        last_short_ctas_ + launch.launcher->ctas() <= kMostEarlyCtas;
+  return is_early ? AfterLast::Early : AfterLast::Ended;
 }
 
 Status OperationQueue::wait_for_joined(gpu::StreamHandle stream,

@@ -158,6 +158,10 @@ class OperationQueue {
   Status check_events(std::span<const calls::Task> tasks) const;
   Status launch_on_stream(const Chosen& chosen, gpu::StreamHandle stream,
                           std::span<GroupLaunch> launches);
+  /// As many as one launch may have by LL or LL128.
+  static constexpr int kMostEarlyCtas = 48;
+  /// When the next launch of launch_on_stream() may begin.
+  executor::AfterLast after_last(const GroupLaunch& launch, bool has_launched) const;
   Status launch_one(GroupLaunch& launch, Underway& underway, LaunchOptions& options);
   Status launch_logged(GroupLaunch& launch, Underway& underway, LaunchOptions& options);
   Status launch_profiled(const GroupLaunch& launch, Underway& underway, LaunchOptions& options);
@@ -210,7 +214,8 @@ class OperationQueue {
   Uses uses_;                                   // these two: empty but for Underway
   std::vector<executor::Buffers> buffers_;
   StreamOrder order_;
-  gpu::Event join_event_;                      // of the streams of a batch
+  int last_short_ctas_ = 0;  // of the last launch; 0: it was none of Launcher::is_short()
+  gpu::Event join_event_;    // of the streams of a batch
   std::unique_ptr<LaunchOrder> launch_order_;  // null: in no order
   const std::unique_ptr<Plans> plain_;
   std::unique_ptr<Plans> agreed_;    // of live operations, for buffers that all ranks reach

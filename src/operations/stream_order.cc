@@ -36,6 +36,7 @@ Status StreamOrder::before(gpu::StreamHandle stream, const gpu::Capture& capture
     return Status::cuda_error("the capture of the stream was invalidated by an earlier call");
   TRY(last_work());
   is_captured_ = capture.state == gpu::CaptureState::Active;
+  follows_last_ = false;
   if (is_captured_) return before_captured(stream, capture.id);
   stream_ = TRY(machine_.stream_id(device_, stream));
   // Graphs may have been launched since, which nobody has told us of.
@@ -66,6 +67,7 @@ Status StreamOrder::before_captured(gpu::StreamHandle stream, uint64_t capture) 
       TRY(machine_.capture_after(device_, stream, captures_.back().last));
   }
   start_ = TRY(machine_.capture_point(device_, stream));
+  follows_last_ = captures_.back().has_work && start_.nodes == captures_.back().last.nodes;
   return {};
 }
 
@@ -97,6 +99,7 @@ Status StreamOrder::after_captured(gpu::StreamHandle stream) {
   }
   mine.stream = StreamKey::of(stream);
   mine.last = work;
+  mine.has_work = true;
   return {};
 }
 

@@ -47,6 +47,8 @@ class StreamOrder {
   Status after(gpu::StreamHandle stream);
   /// Was that operation captured in a graph?
   bool is_captured() const { return is_captured_; }
+  /// Was that operation captured right after the one before, and after nothing else?
+  bool follows_last() const { return follows_last_; }
   /// The stream of that operation, as gpu::Streams::stream_id() has it; none of a captured one.
   std::optional<uint64_t> stream() const {
     return is_captured_ ? std::nullopt : std::optional(stream_);
@@ -67,6 +69,7 @@ class StreamOrder {
     StreamKey stream;                 // of the last operation
     gpu::CapturePoint last;           // the next operation comes after this point
     gpu::GraphNode record = nullptr;  // of E, after `last`; null while there was no work
+    bool has_work = false;            // `last` is of an operation
   };
 
   Status before_captured(gpu::StreamHandle stream, uint64_t capture);
@@ -85,6 +88,7 @@ class StreamOrder {
   uint64_t live_stream_ = 0;  // stream_id() of the last live operation
   // State of the operation between before() and after():
   bool is_captured_ = false;
+  bool follows_last_ = false;
   uint64_t stream_ = 0;             // stream_id(), of a live one
   gpu::CapturePoint start_;         // of a captured one
   std::vector<Captured> captures_;  // the last one used is the last; at most kMostCaptures

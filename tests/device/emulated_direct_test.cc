@@ -83,7 +83,7 @@ TEST(EmulatedDirect, LeavesOtherProgramsToTheInterpreter) {
   };
   for (const Case& c : kCases) {
     const KernelVariant by_ll128 =
-        schedule::reduces(c.collective) ? KernelVariant::Phases : KernelVariant::Program;
+        schedule::reduces(c.collective) ? KernelVariant::DirectLines : KernelVariant::Program;
     EXPECT_EQ(form_of(c, 4, Protocol::LL128), by_ll128) << name_of(c.collective);
     EXPECT_EQ(form_of(c, 4, Protocol::Simple), KernelVariant::Program) << name_of(c.collective);
   }

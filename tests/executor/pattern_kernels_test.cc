@@ -49,7 +49,12 @@ std::string kernel_of(const Launch& launch) {
 TEST(PatternKernels, GetPlansOfTheirShape) {
   const Schedule one_shot = build(Collective::AllReduce, "one_shot", 3);
   EXPECT_EQ(kernel_of(launch_of(one_shot, Protocol::LL)), "one step");
-  EXPECT_EQ(kernel_of(launch_of(one_shot, Protocol::LL128)), "phases");
+  EXPECT_EQ(kernel_of(launch_of(one_shot, Protocol::LL128)), "lines");
+  Launch of_two_rounds = launch_of(one_shot, Protocol::LL128);
+  of_two_rounds.works[0].partition.rounds = 2;
+  EXPECT_EQ(kernel_of(of_two_rounds), "phases");
+  const Schedule one_shot_of_five = build(Collective::AllReduce, "one_shot", 5);
+  EXPECT_EQ(kernel_of(launch_of(one_shot_of_five, Protocol::LL128)), "phases");
   EXPECT_EQ(kernel_of(launch_of(one_shot, Protocol::Simple)), "the interpreter");
   const Schedule two_shot = build(Collective::AllReduce, "two_shot", 3);
   EXPECT_EQ(kernel_of(launch_of(two_shot, Protocol::LL)), "the interpreter");

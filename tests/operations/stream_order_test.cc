@@ -284,6 +284,38 @@ TEST(StreamOrder, StreamsOfOneCaptureAreChained) {
   EXPECT_EQ(communicator.wait(), std::vector<int>({1, 2, 3, 4}));
 }
 
+// A launch may begin early only where the communicator's last one is all that it comes after.
+TEST(StreamOrder, KnowsACapturedOperationThatFollowsTheLastOneAndNothingElse) {
+  Communicator communicator;
+  gpu::Stream a = make_stream();
+  gpu::Stream b = make_stream();
+  gpu::Event event = must(machine().create_event(0, false));
+  Gate gate;
+  gate.open();
+  const auto follows = [&](StreamHandle stream) {
+    EXPECT_TRUE(communicator.launch(0, stream).is_ok());
+    return communicator.order->follows_last();
+  };
+  EXPECT_FALSE(follows(a.handle()));
+  EXPECT_FALSE(follows(a.handle())) << "live operations: nobody knows what stands between";
+  gpu::Graph graph = capture(a.handle(), [&] {
+    EXPECT_FALSE(follows(a.handle())) << "the first of a capture";
+    EXPECT_TRUE(follows(a.handle()));
+    gate.wait(a.handle());
+    EXPECT_FALSE(follows(a.handle())) << "behind a kernel of the program";
+    EXPECT_TRUE(follows(a.handle()));
+    ASSERT_OK(machine().record_event(event, 0, a.handle()));
+    ASSERT_OK(machine().wait_event(0, b.handle(), event));
+    EXPECT_TRUE(follows(b.handle())) << "on a stream that comes after it alone";
+    gate.wait(a.handle());
+    EXPECT_FALSE(follows(a.handle())) << "behind a kernel of the program and the last operation";
+    ASSERT_OK(machine().record_event(event, 0, b.handle()));
+    ASSERT_OK(machine().wait_event(0, a.handle(), event));
+  });
+  EXPECT_FALSE(follows(a.handle()));
+  EXPECT_EQ(communicator.wait().size(), 3u);
+}
+
 TEST(StreamOrder, OperationsMayAlternateBetweenTwoCaptures) {
   Communicator communicator;
   gpu::Stream a = make_stream();

@@ -17,7 +17,7 @@ using niccolite::executor::cuda::CopyOperation;
       niccolite_##name(const __grid_constant__ niccolite::executor::cuda::Args args) {    \
     using namespace niccolite::executor::cuda;                                            \
     using niccolite::executor::Protocol;                                                  \
-    let_next_begin();                                                                     \
+    begin_beside(args.header);                                                            \
     mark_begin(args.header);                                                              \
     __VA_ARGS__;                                                                          \
     await_last<Protocol::protocol == Protocol::Simple>();                                 \

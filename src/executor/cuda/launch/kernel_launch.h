@@ -15,17 +15,18 @@ namespace niccolite::executor::cuda {
 
 /// How a kernel finds its work.
 enum class KernelVariant : uint8_t {
-  Program,     // the interpreter (kernel.cuh)
-  Direct,      // direct.cuh, LL: the own block goes to every peer
-  DirectEach,  // the same, a block for each
-  Messages,    // the same, LL, moving: a task for each message
-  List,        // direct.cuh, LL: as Direct, several operations one after the other
-  ListEach,    // the same, as DirectEach
-  DirectList,  // direct_list.cuh, LL: a list over buffers that all ranks reach
-  Phases,      // phase_kernel.cuh, LL128, reducing
-  Team,        // team_kernel.cuh, Simple: a program with connections by a multicast team
+  Program,      // the interpreter (kernel.cuh)
+  Direct,       // direct.cuh, LL: the own block goes to every peer
+  DirectEach,   // the same, a block for each
+  Messages,     // the same, LL, moving: a task for each message
+  List,         // direct.cuh, LL: as Direct, several operations one after the other
+  ListEach,     // the same, as DirectEach
+  DirectList,   // direct_list.cuh, LL: a list over buffers that all ranks reach
+  DirectLines,  // direct_lines.cuh, LL128, reducing
+  Phases,       // phase_kernel.cuh, LL128, reducing
+  Team,         // team_kernel.cuh, Simple: a program with connections by a multicast team
 };
-inline constexpr int kKernelVariants = 9;
+inline constexpr int kKernelVariants = 10;
 
 /// Are the kernel's parameters ListParams?
 constexpr bool is_list(KernelVariant variant) {
@@ -67,6 +68,13 @@ struct KernelId {
 constexpr bool awaits_last(const KernelId& kernel) {
   return !kernel.reduces && !is_list(kernel.variant) &&
          kernel.variant != KernelVariant::DirectList && kernel.variant != KernelVariant::Team;
+}
+
+/// Is it a kernel of short collectives? One that follows another may begin before that has ended
+/// (dependent_launch.cuh). Longer ones may not: CTAs that wait hold a multiprocessor.
+constexpr bool begins_early(const KernelId& kernel) {
+  return kernel.variant == KernelVariant::Direct || kernel.variant == KernelVariant::DirectEach ||
+         kernel.variant == KernelVariant::DirectLines || kernel.variant == KernelVariant::Phases;
 }
 
 struct KernelLaunch {

@@ -33,6 +33,8 @@
 #define NICCOLITE_REDUCE_KERNELS(X, WHAT, Operation)                                               \
   NICCOLITE_KERNELS_OF_PEERS(X, WHAT, Operation, 3)                                                \
   NICCOLITE_KERNELS_OF_PEERS(X, WHAT, Operation, 7)                                                \
+  X(direct_lines_##WHAT##_3, DirectLines, LL128, 3, InGpu, LaunchArgs,                             \
+    run_direct_lines<Operation, 3>(args))                                                          \
   NICCOLITE_KERNELS_BY_HOST(X, WHAT, Operation, in_host, InHost)                                   \
   NICCOLITE_KERNELS_BY_HOST(X, WHAT, Operation, relayed, OfProxies)                                \
   X(run_##WHAT##_ll, Program, LL, 0, InGpu, LaunchArgs, run_kernel<Operation, Protocol::LL>(args)) \

@@ -212,6 +212,8 @@ enum LaunchFlags : uint32_t {
   kScalesResult = 2,     // the reduction scales the result of instructions with kFinish
   kTakesTurns = 8,       // works take turns on connections (Turn)
   kUnsigned = 4,         // the results that are scaled are unsigned, in a kernel for signed ones
+  kBeginsEarly = 32,     // the launch may begin before the kernel before it has ended
+                         // (dependent_launch.cuh)
   kCountersInHost = 16,  // PortAddress::in_host of connections: a CTA looks at each by one warp
 };
 

@@ -6,6 +6,7 @@
 #include <span>
 #include <utility>
 
+#include "base/parameters.h"
 #include "executor/cuda/launch/kernels.h"
 
 namespace niccolite::executor::cuda {
@@ -93,6 +94,9 @@ Result<PreparedLaunch> PreparedLaunch::create(gpu::Machine& machine, int device,
   prepared.has_sync_domains_ = major >= 9;
   constexpr int kFirstDriverThatCaptures = 12030;  // launches side by side
   prepared.may_run_beside_ = major >= 9 && machine.driver_version() >= kFirstDriverThatCaptures;
+  // Ranks that share a GPU need its multiprocessors for each other.
+  prepared.may_begin_early_ = prepared.may_run_beside_ && parameters::early_begin() != 0 &&
+                              parameters::multi_rank_gpu() == 0;
   // Some GPUs have the instructions, but less shared memory.
   const bool has_stages =
       major >= 8 && static_cast<uint32_t>(shared_bytes) >= kLeastSharedBytesWithStages;
@@ -161,7 +165,7 @@ PreparedLaunch::Version& PreparedLaunch::choose_version() {
 }
 
 Status PreparedLaunch::launch(gpu::StreamHandle stream, void* begun, uint64_t number,
-                              bool beside_last) {
+                              AfterLast after_last) {
   const Driver& driver = machine_->driver();
   const ScopedContext scoped = TRY(ScopedContext::enter(driver, context_));
   Version& version = choose_version();
@@ -182,7 +186,13 @@ Status PreparedLaunch::launch(gpu::StreamHandle stream, void* begun, uint64_t nu
     attribute.id = gpu::cuda::kCuLaunchCompletionEvent;
     attribute.value.completion = {.event = begun, .flags = 0};
   }
-  if (beside_last && may_run_beside_ && awaits_last(kernel.kernel)) {
+  const bool is_beside =
+      after_last == AfterLast::Beside && may_run_beside_ && awaits_last(kernel.kernel);
+  const bool is_early =
+      after_last == AfterLast::Early && may_begin_early_ && begins_early(kernel.kernel);
+  kernel.header().flags &= ~uint32_t{kBeginsEarly};
+  if (is_early) kernel.header().flags |= kBeginsEarly;
+  if (is_beside || is_early) {
     CuLaunchAttribute& attribute = attributes[attribute_count++];
     attribute.id = gpu::cuda::kCuLaunchProgrammaticStreamSerialization;
     attribute.value.programmatic_stream_serialization = 1;

@@ -35,10 +35,13 @@ class PreparedLaunch {
   /// Queues the operation on `stream` of the device, which may be capturing.
   /// `begun`: an event's handle, recorded when all its CTAs have begun; null: none. Not where the
   /// stream captures.
-  /// `number`: Launch::number. `beside_last`: the launch may begin before the last work on the
-  /// stream has ended, if that is a kernel of another PreparedLaunch with other connections.
+  /// `number`: Launch::number. `after_last`: not Ended only where the last work on the stream is a
+  /// kernel of a PreparedLaunch, for Early of one that is_short(). Kernels that cannot begin before
+  /// it has ended wait all the same.
   Status launch(gpu::StreamHandle stream, void* begun = nullptr, uint64_t number = 0,
-                bool beside_last = false);
+                AfterLast after_last = AfterLast::Ended);
+  /// Is it a short collective, that the next launch need not wait for to begin?
+  bool is_short() const { return begins_early(version_.kernel->kernel); }
   /// Does it have device memory, which must not end before the work does?
   bool has_memory() const {
     return version_.params != nullptr || threads_version_.params != nullptr ||
@@ -67,7 +70,8 @@ class PreparedLaunch {
   observe::KernelMarks marks_;
   gpu::cuda::CuContext context_ = nullptr;
   bool has_sync_domains_ = false;
-  bool may_run_beside_ = false;      // dependent_launch.cuh
+  bool may_run_beside_ = false;  // dependent_launch.cuh
+  bool may_begin_early_ = false;
   uint32_t most_shared_ = 0;         // bytes of shared memory that a CTA may have
   std::vector<relay::Bell*> bells_;  // of proxies that have to carry the kernel's sends
   std::vector<Buffers> buffers_;     // of the last set_buffers()

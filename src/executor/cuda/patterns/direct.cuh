@@ -56,6 +56,21 @@ class Direct {
 
   /// Called by all threads of the task.
   __device__ __forceinline__ void run() {
+    loaded_ = connections_.load();
+    run_rounds();
+  }
+  /// Runs a CTA's only task, whose blocks are cut like `cut`.
+  __device__ __forceinline__ void run(const BlockCut& cut) {
+    loaded_ = connections_.load();
+    if (kRunsAtOnce && works_.partition.rounds == 1 && cut.chunk <= threads_.size * kVec8) {
+      run_at_once(data_.only_chunk(cut));
+    } else {
+      run_rounds();
+    }
+  }
+
+  /// Called by all threads of the task. Counters are being loaded.
+  __device__ __forceinline__ void run_rounds() {
     const uint32_t rounds = works_.partition.rounds;
     for (uint32_t round = 0; round < rounds; ++round) {
       const Chunk chunk = data_.chunk_of_round(round);
@@ -74,6 +89,50 @@ class Direct {
     if constexpr (kCounters == Counters::OfProxies) connections_.give_all_credit(rounds, live_);
   }
 
+  /// Runs one round of a chunk, where every thread has a vec8 at most. It has no loops: every
+  /// instruction before the first store and behind the last word's arrival counts.
+  __device__ __forceinline__ void run_at_once(const Chunk& chunk) {
+    const uint32_t g = threads_.rank;
+    const bool has_data = g * kVec8 < chunk.bytes;
+    typename Data::Vec8s vec8s{};
+    if (has_data) vec8s = data_.load_vec8s(chunk, g);
+    const auto slots = slots_at(g);
+    connections_.start(loaded_);
+    live_ = connections_.wait_for_credit(0, data_.work().tag);
+    if (live_ && has_data) {
+#pragma unroll
+      for (uint32_t p = 0; p < kMostPeers; ++p) {
+        if (p >= task_.sends) continue;
+        const uint32_t step = connections_.send_step(p);
+        ptx::store_words(slots.send(p, step),
+                         pack_words(kSendsEach ? vec8s.sent[kSendsEach ? p : 0] : vec8s.own,
+                                    ll::flag_of(step, data_.work().tag)));
+      }
+      if (!Operation::kReduces && task_.copies_own != 0)
+        data_.store_output(data_.at(task_.own_to), chunk, g, vec8s.own);
+    }
+    bool cleans = false;
+#pragma unroll
+    for (uint32_t p = 0; p < kMostPeers; ++p) {
+      cleans |= p < task_.sends && ll::cleans(connections_.send_step(p), header_.shape.depth);
+    }
+    if (cleans && live_) [[unlikely]]
+      clean(0, data_.vec8s_of(chunk));
+    threads_.barrier();
+    connections_.advance(1);
+    if (!live_ || !has_data || task_.receives == 0) return;
+    Words words[kMostPeers] = {};
+    for (Wait wait(header_, data_.work().tag);
+         !poll_at_once(slots, data_.bytes_of(chunk, g), words);) {
+      if (!wait.look(first_missing(chunk, 0, g))) return;
+    }
+    if constexpr (Operation::kReduces) {
+      data_.store_output(data_.at(task_.own_to), chunk, g, reduce(vec8s.own, words));
+    } else {
+      store_received(words, chunk, g);
+    }
+  }
+
   /// Runs, by all threads of the CTA, the works of its channel, in batches of as many rounds as
   /// there are teams of threads, one each. Batches to come are sent before one is received, as many
   /// as leave the peers slots to give back: their words travel meanwhile.
@@ -81,6 +140,7 @@ class Direct {
     const uint32_t rounds = works_.rounds[channel_];
     const uint32_t teams = works_.teams;
     const uint32_t team = ptx::thread() / threads_.size;
+    loaded_ = connections_.load();
     const uint32_t ahead = header_.shape.depth - teams;
     typename Data::Cursor sending = data_.cursor_of_round(team, rounds);
     typename Data::Cursor receiving = sending;
@@ -115,10 +175,63 @@ class Direct {
  private:
   using Element = typename Operation::Element;
   static constexpr uint32_t kInFlight = vec8s_in_flight<Operation, kMostPeers, kSendsEach>();
+  // (Connections of the host's memory wait for its counters anyway.)
+  static constexpr bool kRunsAtOnce = kCounters == Counters::InGpu;
 
   __device__ __forceinline__ void send_at(const typename Data::Cursor& place, uint32_t round) {
     uint64_t own[kInFlight];
     send(data_.open(place), round, own);
+  }
+
+  // ---- at once
+
+  /// DirectSlots of many peers.
+  struct ManySlots {
+    const Direct& direct;
+    uint64_t in_slots;
+    __device__ __forceinline__ std::byte* send(uint32_t p, uint32_t step) const {
+      return direct.connections_.words_at(direct.task_.send[p].port, step, in_slots);
+    }
+    __device__ __forceinline__ const std::byte* receive(uint32_t p, uint32_t step) const {
+      return direct.connections_.words_at(direct.task_.receive[p].port, step, in_slots);
+    }
+  };
+  __device__ __forceinline__ auto slots_at(uint32_t g) const {
+    if constexpr (kMostPeers <= kFewDirectPeers) {
+      return DirectSlots<kMostPeers>(header_, task_, channel_, g);
+    } else {
+      return ManySlots{*this, connections_.in_slots(g)};
+    }
+  }
+  /// The words of a vec8 of so many bytes from all peers. False after kSpinsPerLook looks.
+  template <typename Slots>
+  __device__ __forceinline__ bool poll_at_once(const Slots& slots, uint32_t bytes,
+                                               Words (&words)[kMostPeers]) const {
+    const std::byte* at[kMostPeers] = {};
+    uint32_t flags[kMostPeers] = {};
+#pragma unroll
+    for (uint32_t p = 0; p < kMostPeers; ++p) {
+      if (p >= task_.receives) continue;
+      const uint32_t step = connections_.receive_step(p);
+      at[p] = slots.receive(p, step);
+      flags[p] = ll::flag_of(step, data_.work().tag);
+    }
+    const uint32_t receives = ptx::opaque(task_.receives);
+    bool is_missing = false;
+    uint32_t spins = 0;
+#pragma unroll 1
+    do {
+      is_missing = false;
+#pragma unroll
+      for (uint32_t p = 0; p < kMostPeers; ++p) {
+        if (p < receives) words[p] = ptx::load_words(at[p]);
+      }
+#pragma unroll
+      for (uint32_t p = 0; p < kMostPeers; ++p) {
+        is_missing |= p < receives && !have_arrived(words[p], flags[p], bytes > ll::kDataBytes);
+      }
+    } while (is_missing && ++spins < Wait::kSpinsPerLook);
+    return !is_missing;
   }
 
   // ---- sending
@@ -143,10 +256,8 @@ class Direct {
         loaded[k] = data_.load_vec8s(chunk, g + k * threads_.size);
       }
       if (g == threads_.rank) {
-#pragma unroll
-        for (uint32_t k = 0; k < kInFlight; ++k) own[k] = loaded[k].own;
         if (data_.is_first(round)) {
-          connections_.start(data_.first_step());
+          connections_.start(loaded_, data_.first_step());
           // Before any wait: the rounds of other messages have started by then.
           if constexpr (kMostPeers == 1) {
             if (connections_.takes_turns()) {
@@ -155,6 +266,9 @@ class Direct {
             }
           }
         }
+        // Not before: it waits for the loads.
+#pragma unroll
+        for (uint32_t k = 0; k < kInFlight; ++k) own[k] = loaded[k].own;
         live_ = live_ && connections_.wait_for_credit(round, data_.work().tag);
         if (!live_) return;
         if constexpr (kCounters == Counters::OfProxies)
@@ -359,7 +473,9 @@ class Direct {
   Data data_;
   const WorkerThreads threads_;
   const uint32_t channel_;
-  DirectConnections<kMostPeers, kCounters> connections_;
+  using Connections = DirectConnections<kMostPeers, kCounters>;
+  Connections connections_;
+  typename Connections::Loaded loaded_;  // until the first round starts
   bool live_ = true;  // false in a thread that saw an abort: it only meets the others at barriers
 };
 

@@ -31,7 +31,21 @@ struct DirectTask {
   DirectEnd send[kMostPeers];
   DirectEnd receive[kMostPeers];
 };
-static_assert(sizeof(WorkTask) + sizeof(DirectTask<kMostDirectPeers>) <=
+
+/// How the one length of all blocks is cut up: bytes.
+struct BlockCut {
+  uint64_t block;
+  uint64_t channel;  // a channel's part of a block
+  uint32_t chunk;    // a round of that
+};
+
+/// The parameters behind the one work of the kernels of collectives of one step.
+template <uint32_t kMostPeers>
+struct OneStepParams {
+  BlockCut cut;
+  DirectTask<kMostPeers> task;
+};
+static_assert(sizeof(WorkTask) + sizeof(OneStepParams<kMostDirectPeers>) <=
               sizeof(LaunchArgs::tables));
 
 /// Shared memory of a task whose counters are in the host's memory (kInHost), as its first warp has

@@ -18,6 +18,9 @@ namespace niccolite::executor::cuda {
 template <uint32_t kMostPeers, Counters kCounters = Counters::InGpu>
 class DirectConnections {
   static constexpr bool kInHost = kCounters != Counters::InGpu;
+  // The whole counters, from start() to advance(), where there are registers for them.
+  static constexpr bool kKeepsCounters = kMostPeers <= kFewDirectPeers;
+  using Counter = std::conditional_t<kKeepsCounters, uint64_t, uint32_t>;
 
  public:
   using Task = DirectTask<kMostPeers>;
@@ -26,49 +29,64 @@ class DirectConnections {
                                                const WorkerThreads& threads, uint32_t channel)
       : header_(header), task_(task), threads_(threads), channel_(channel) {}
 
-  /// All loads at once, which nothing waits for before the last is on its way; then gives back the
-  /// slots that earlier operations read. Conditions instead of a loop's end: what reads parameters
-  /// peer by peer, between branches, pays their latency for each. `first_step`: Turn's.
-  __device__ __forceinline__ void start(uint32_t first_step = 0) {
-    uint32_t credit[kMostPeers] = {};
-    Counter sent[kMostPeers] = {};
-    Counter received[kMostPeers] = {};
-    if constexpr (kInHost) share_counters();
+  /// The counters of all connections when the operation begins.
+  struct Loaded {
+    Counter sent[kMostPeers];
+    Counter received[kMostPeers];
+    uint32_t credit[kMostPeers];
+  };
+
+  /// Loads the counters, all at once: nothing waits for one before the last is on its way. Whoever
+  /// calls it has other loads to issue before start(). Every address is read from the parameters
+  /// before the first is used: a warp that reads them one by one waits for each.
+  __device__ __forceinline__ Loaded load() {
+    Loaded loaded;
+    if constexpr (kInHost) return loaded;
+    uint64_t sending[kMostPeers];
+    uint64_t receiving[kMostPeers];
+    const uint32_t sends = ptx::opaque(task_.sends);
+    const uint32_t receives = ptx::opaque(task_.receives);
 #pragma unroll
     for (uint32_t p = 0; p < kMostPeers; ++p) {
-      if (p >= task_.sends) continue;
-      if constexpr (kInHost) {
-        sent[p] = static_cast<Counter>(in_shared().sent[p]);
-        credit[p] = static_cast<uint32_t>(in_shared().credit[p]);
-        continue;
-      }
-      sent[p] = ptx::load<Counter>(step_at(task_.send[p].port));
+      sending[p] = ptx::opaque(reinterpret_cast<uint64_t>(task_.send[p].port.control));
+      receiving[p] = ptx::opaque(reinterpret_cast<uint64_t>(task_.receive[p].port.control));
+    }
+#pragma unroll
+    for (uint32_t p = 0; p < kMostPeers; ++p) {
+      const auto* control = reinterpret_cast<const ControlBlock*>(sending[p]) + channel_;
+      loaded.credit[p] = 0;
+      loaded.sent[p] = loaded.received[p] = 0;
+      if (p >= sends) continue;
+      loaded.sent[p] = ptx::load<Counter>(reinterpret_cast<const std::byte*>(&control->step));
       // [credit] pairs with the receiver's [resume] and [consume]. Relaxed: the stores that depend
       // on it are not made before its value is known.
-      credit[p] =
-          static_cast<uint32_t>(ptx::load_relaxed_system(&control_of(task_.send[p].port)->remote));
+      loaded.credit[p] = static_cast<uint32_t>(ptx::load_relaxed_system(&control->remote));
     }
 #pragma unroll
     for (uint32_t p = 0; p < kMostPeers; ++p) {
-      if (p >= task_.receives) continue;
-      if constexpr (kInHost) {
-        received[p] = static_cast<Counter>(in_shared().received[p]);
-        continue;
-      }
-      received[p] = ptx::load<Counter>(step_at(task_.receive[p].port));
+      const auto* control = reinterpret_cast<const ControlBlock*>(receiving[p]) + channel_;
+      if (p >= receives) continue;
+      loaded.received[p] = ptx::load<Counter>(reinterpret_cast<const std::byte*>(&control->step));
     }
-    static_assert(kKeepsCounters || !kInHost, "all threads have whole counters");
-    if (!kKeepsCounters && threads_.rank < task_.receives) {
+    if (!kKeepsCounters && threads_.rank < receives) {
       received_ = ptx::load<uint64_t>(step_at(own_receive()));
     }
+    return loaded;
+  }
+
+  /// Takes the counters up that load() has returned, and gives back the slots that earlier
+  /// operations read. `first_step`: Turn's.
+  __device__ __forceinline__ void start(Loaded loaded, uint32_t first_step = 0) {
+    static_assert(kKeepsCounters || !kInHost, "all threads have whole counters");
+    if constexpr (kInHost) load_shared(loaded);
 #pragma unroll
     for (uint32_t p = 0; p < kMostPeers; ++p) {
-      send_step_[p] = static_cast<uint32_t>(sent[p]) + first_step;
-      receive_step_[p] = static_cast<uint32_t>(received[p]) + first_step;
+      send_step_[p] = static_cast<uint32_t>(loaded.sent[p]) + first_step;
+      receive_step_[p] = static_cast<uint32_t>(loaded.received[p]) + first_step;
       // Opaque: the compiler would make an index of it, and memory of the arrays.
       if (kKeepsCounters && p == ptx::opaque(threads_.rank)) {
-        sent_ = sent[p];
-        received_ = received[p];
+        sent_ = loaded.sent[p];
+        received_ = loaded.received[p];
       }
     }
     if (threads_.rank < task_.receives) {
@@ -78,7 +96,7 @@ class DirectConnections {
     }
 #pragma unroll
     for (uint32_t p = 0; p < kMostPeers; ++p) {
-      if (p < task_.sends) add_credit(send_step_[p], credit[p]);
+      if (p < task_.sends) add_credit(send_step_[p], loaded.credit[p]);
     }
   }
 
@@ -104,7 +122,9 @@ class DirectConnections {
   /// aborted. The counters loaded at the start hold the credit of depth slots ago at least, which
   /// is nearly always enough.
   __device__ __forceinline__ bool wait_for_credit(uint32_t round, const uint16_t& tag) {
-    return static_cast<int32_t>(round) < rounds_with_credit_ || wait_for_more_credit(round, tag);
+    if (static_cast<int32_t>(round) < rounds_with_credit_) [[likely]]
+      return true;
+    return wait_for_more_credit(round, tag);
   }
 
   /// OfProxies: gives proxies the notes of the sent words. Called by all threads of the task after
@@ -181,10 +201,6 @@ class DirectConnections {
  private:
   static constexpr int32_t kAllRounds = 0x7fffffff;
   static constexpr bool kMayTakeTurns = kMostPeers == 1;  // messages
-  // The whole counters, from start() to advance(), where there are registers for them.
-  static constexpr bool kKeepsCounters = kMostPeers <= kFewDirectPeers;
-  using Counter = std::conditional_t<kKeepsCounters, uint64_t, uint32_t>;
-
   __device__ __forceinline__ ControlBlock* control_of(const PortTask& port) const {
     return port.control + channel_;
   }
@@ -279,6 +295,16 @@ class DirectConnections {
     if (receives) in_shared().received[peer] = received;
     threads_.barrier();
   }
+  __device__ __forceinline__ void load_shared(Loaded& loaded) const {
+    share_counters();
+#pragma unroll
+    for (uint32_t p = 0; p < kMostPeers; ++p) {
+      const bool sends = p < task_.sends;
+      loaded.sent[p] = sends ? in_shared().sent[p] : 0;
+      loaded.credit[p] = sends ? static_cast<uint32_t>(in_shared().credit[p]) : 0;
+      loaded.received[p] = p < task_.receives ? in_shared().received[p] : 0;
+    }
+  }
 
   const LaunchHeader& header_;
   const Task& task_;
@@ -291,6 +317,41 @@ class DirectConnections {
   uint64_t sent_ = 0;  // whole, of the peers that the thread does things for once
   uint64_t received_ = 0;
   int32_t rounds_with_credit_ = kAllRounds;
+};
+
+/// The slots of few peers, from the 16 bytes of number `unit` on. Found best while loads are on
+/// their way.
+template <uint32_t kMostPeers>
+class DirectSlots {
+ public:
+  static_assert(kMostPeers <= kFewDirectPeers, "they would take too many registers");
+
+  __device__ __forceinline__ DirectSlots(const LaunchHeader& header,
+                                         const DirectTask<kMostPeers>& task, uint32_t channel,
+                                         uint32_t unit)
+      : shape_(header.shape) {
+    const uint64_t at = shape_.slot_offset(channel, 0) + unit * kVec8InSlot;
+#pragma unroll
+    for (uint32_t p = 0; p < kMostPeers; ++p) {
+      send_[p] = ptx::opaque(reinterpret_cast<uint64_t>(task.send[p].port.slots)) + at;
+      receive_[p] = ptx::opaque(reinterpret_cast<uint64_t>(task.receive[p].port.slots)) + at;
+    }
+  }
+  __device__ __forceinline__ std::byte* send(uint32_t peer, uint64_t step) const {
+    return reinterpret_cast<std::byte*>(send_[peer] + of_step(step));
+  }
+  __device__ __forceinline__ const std::byte* receive(uint32_t peer, uint64_t step) const {
+    return reinterpret_cast<const std::byte*>(receive_[peer] + of_step(step));
+  }
+
+ private:
+  __device__ __forceinline__ uint32_t of_step(uint64_t step) const {
+    return (static_cast<uint32_t>(step) & (shape_.depth - 1)) * shape_.slot_bytes;
+  }
+
+  const FifoShape& shape_;
+  uint64_t send_[kMostPeers];
+  uint64_t receive_[kMostPeers];
 };
 
 }  // namespace niccolite::executor::cuda

@@ -125,6 +125,12 @@ class DirectData {
     const uint32_t element_bytes = Operation::element_bytes(header_);
     return {range.offset * element_bytes, static_cast<uint32_t>(range.count) * element_bytes};
   }
+  /// Returns the channel's only chunk, where there is one round.
+  __device__ __forceinline__ Chunk only_chunk(const BlockCut& cut) const {
+    const uint64_t start = channel_ * cut.channel;
+    const uint64_t left = start < cut.block ? cut.block - start : 0;
+    return {start, left < cut.chunk ? static_cast<uint32_t>(left) : cut.chunk};
+  }
   __device__ __forceinline__ static uint32_t vec8s_of(const Chunk& chunk) {
     return (chunk.bytes + kVec8 - 1) / kVec8;
   }

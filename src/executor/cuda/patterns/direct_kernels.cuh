@@ -1,7 +1,9 @@
 // The kernels of programs of one step: of a collective, of lists, of messages.
 #pragma once
 
+#include "executor/cuda/interpreter/dependent_launch.cuh"
 #include "executor/cuda/patterns/direct.cuh"
+#include "executor/cuda/patterns/direct_lines.cuh"
 #include "executor/cuda/patterns/direct_list.cuh"
 
 namespace niccolite::executor::cuda {
@@ -10,11 +12,24 @@ namespace niccolite::executor::cuda {
 template <typename Operation, uint32_t kMostPeers, bool kSendsEach,
           Counters kCounters = Counters::InGpu>
 __device__ __forceinline__ void run_direct(const LaunchArgs& args) {
-  using Kernel = Direct<Operation, kMostPeers, kSendsEach, kCounters>;
-  const auto& task =
-      *reinterpret_cast<const typename Kernel::Task*>(args.tables + sizeof(WorkTask));
-  Kernel(args.header, *work_tasks(args), task,
-         {ptx::thread(), ptx::threads(), static_cast<uint32_t>(Barrier::Cta)}, ptx::replica())
+  if constexpr (Operation::kReduces) begin_short();  // other kernels: copy_kernels.cu
+  const auto& params =
+      *reinterpret_cast<const OneStepParams<kMostPeers>*>(args.tables + sizeof(WorkTask));
+  Direct<Operation, kMostPeers, kSendsEach, kCounters>(
+      args.header, *work_tasks(args), params.task,
+      {ptx::thread(), ptx::threads(), static_cast<uint32_t>(Barrier::Cta)}, ptx::replica())
+      .run(params.cut);
+}
+
+/// A reduction by LL128.
+template <typename Operation, uint32_t kMostPeers>
+__device__ __forceinline__ void run_direct_lines(const LaunchArgs& args) {
+  begin_short();
+  const auto& params =
+      *reinterpret_cast<const OneStepParams<kMostPeers>*>(args.tables + sizeof(WorkTask));
+  DirectLines<Operation, kMostPeers>(
+      args.header, *work_tasks(args), params,
+      {ptx::thread(), ptx::threads(), static_cast<uint32_t>(Barrier::Cta)}, ptx::replica())
       .run();
 }
 

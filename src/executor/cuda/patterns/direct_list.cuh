@@ -81,7 +81,7 @@ class DirectList {
     return list_.task.receive[peer_slot()].port;
   }
   __device__ __forceinline__ void start() {
-    connections_.start();
+    connections_.start(connections_.load());
     if (has_peer()) {
       send_base_ = slots().counter_of(send_port());
       receive_base_ = slots().counter_of(receive_port());

@@ -7,12 +7,18 @@
 #include "executor/cuda/interpreter/device_types.h"
 #include "executor/cuda/launch/launch_header.h"
 #include "executor/cuda/patterns/direct_task.h"
+#include "executor/protocol/ll128.h"
 
 namespace niccolite::executor::cuda {
 namespace {
 
 uint32_t threads_of(const Launch& launch, size_t work) {
   return threads_for(launch.works[work].partition.chunk * size_of(launch.type));
+}
+
+template <uint32_t kMostPeers>
+OneStepParams<kMostPeers> one_step_params(const Launch& launch, const OneStep& step) {
+  return {cut_of(launch), make_task<kMostPeers>(launch, 0, step)};
 }
 
 /// Warps for each message: as many as have data, of `most` together; at least one.
@@ -44,8 +50,32 @@ PatternParams direct_params(const Launch& launch, bool reduces) {
       .counters = counters,
       .threads = launch.threads > 0 ? static_cast<uint32_t>(launch.threads) : threads_of(launch, 0),
       .shared_bytes = counters == Counters::InGpu ? 0 : kHostCountersBytes<kFewDirectPeers>,
-      .bytes = is_few ? bytes_of(make_task<kFewDirectPeers>(launch, 0, step))
-                      : bytes_of(make_task<kMostDirectPeers>(launch, 0, step))};
+      .bytes = is_few ? bytes_of(one_step_params<kFewDirectPeers>(launch, step))
+                      : bytes_of(one_step_params<kMostDirectPeers>(launch, step))};
+}
+
+bool has_lines_kernel(const Launch& launch, bool reduces) {
+  // Factors of the input are rare, and several rounds are faster by the interpreter. (So may be
+  // copies: nobody has measured them.)
+  if (!reduces || (flags_of(launch) & kScalesInput) != 0 || launch.works[0].partition.rounds != 1)
+    return false;
+  const std::optional<OneStep> step = one_step_of(launch, 0, reduces);
+  return step && step->peers <= kFewDirectPeers && counters_of(launch) == Counters::InGpu;
+}
+
+PatternParams lines_params(const Launch& launch, bool reduces) {
+  const OneStep step = *one_step_of(launch, 0, reduces);
+  const uint64_t chunk = uint64_t{launch.works[0].partition.chunk} * size_of(launch.type);
+  constexpr uint64_t kThreadsOfLine = 8;
+  const uint64_t threads = round_up(ll128::lines_of(chunk) * kThreadsOfLine, kWarp);
+  return {.variant = KernelVariant::DirectLines,
+          .most_peers = kFewDirectPeers,
+          .counters = Counters::InGpu,
+          .threads = launch.threads > 0
+                         ? static_cast<uint32_t>(launch.threads)
+                         : static_cast<uint32_t>(std::clamp<uint64_t>(threads, kWarp, kMaxThreads)),
+          .shared_bytes = 0,
+          .bytes = bytes_of(one_step_params<kFewDirectPeers>(launch, step))};
 }
 
 bool are_messages_of_one_step(const Launch& launch, bool reduces) {

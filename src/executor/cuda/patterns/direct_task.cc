@@ -94,6 +94,13 @@ DirectTask<kMostPeers> make_task(const Launch& launch, size_t work, const OneSte
   return task;
 }
 
+BlockCut cut_of(const Launch& launch) {
+  const Partition& partition = launch.works[0].partition;
+  const uint64_t bytes = size_of(launch.type);
+  return {length_of(partition, 0) * bytes, partition.channel_stride * bytes,
+          static_cast<uint32_t>(partition.chunk * bytes)};
+}
+
 template DirectTask<1> make_task<1>(const Launch&, size_t, const OneStep&);
 template DirectTask<kFewDirectPeers> make_task<kFewDirectPeers>(const Launch&, size_t,
                                                                 const OneStep&);

@@ -29,6 +29,9 @@ bool reduces_in_one_step(const Launch& launch, bool reduces);
 template <uint32_t kMostPeers>
 DirectTask<kMostPeers> make_task(const Launch& launch, size_t work, const OneStep& step);
 
+/// How the one length of the first work's blocks is cut up.
+BlockCut cut_of(const Launch& launch);
+
 extern template DirectTask<1> make_task<1>(const Launch&, size_t, const OneStep&);
 extern template DirectTask<kFewDirectPeers> make_task<kFewDirectPeers>(const Launch&, size_t,
                                                                        const OneStep&);

@@ -30,6 +30,10 @@ KernelLaunch prepare_direct(const Launch& launch, KernelLaunch result) {
   const PatternParams params = direct_params(launch, result.kernel.reduces);
   return run_by(params, std::move(result));
 }
+KernelLaunch prepare_lines(const Launch& launch, KernelLaunch result) {
+  const PatternParams params = lines_params(launch, result.kernel.reduces);
+  return run_by(params, std::move(result));
+}
 KernelLaunch prepare_messages(const Launch& launch, KernelLaunch result) {
   return run_by(messages_params(launch), std::move(result));
 }
@@ -47,6 +51,7 @@ constexpr PatternKernel kPatternKernels[] = {
     {"list",        {List,         Protocol::LL,    goes_in_one_step},          prepare_list},
     {"one step",    {OneWork,      Protocol::LL,    has_direct_kernel},         prepare_direct},
     {"messages",    {SeveralWorks, Protocol::LL,    are_messages_of_one_step},  prepare_messages},
+    {"lines",       {OneWork,      Protocol::LL128, has_lines_kernel},          prepare_lines},
     {"phases",      {OneWork,      Protocol::LL128, goes_through_phases},       prepare_phases},
 };
 // clang-format on

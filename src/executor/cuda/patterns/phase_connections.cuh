@@ -3,13 +3,13 @@
 // (protocol/fifo.h), so that the two may follow each other on the same connections.
 #pragma once
 
-#include "executor/cuda/interpreter/ll128_step.cuh"
+#include "executor/cuda/patterns/line_groups.cuh"
 #include "executor/cuda/patterns/phase_args.h"
 
 namespace niccolite::executor::cuda {
 
 /// The connections as the calling thread sees them.
-class PhaseConnections {
+class PhaseConnections : protected LineThread {
  public:
   __device__ __forceinline__ PhaseConnections(const LaunchArgs& args)
       : header_(args.header),
@@ -18,9 +18,6 @@ class PhaseConnections {
         ports_(*reinterpret_cast<PhasePorts*>(ptx::shared_memory())) {}
 
  protected:
-  static constexpr uint32_t kGroupBytes = kWarpLines * ll128::kLineBytes;
-  static constexpr uint32_t kGroupData = kWarpLines * ll128::kDataBytes;
-
   /// The CTA's share of every block in a round.
   struct Round {
     uint32_t number;
@@ -40,20 +37,6 @@ class PhaseConnections {
 
   // ---- where things are
 
-  __device__ __forceinline__ uint32_t lane() const { return worker_; }
-  __device__ __forceinline__ uint32_t warp() const { return warp_; }
-  __device__ __forceinline__ uint32_t warps() const { return ptx::threads() / kWarp; }
-  __device__ __forceinline__ bool has_flag() const {
-    return lane() % kLineThreads == kLineThreads - 1;
-  }
-  /// The offset of the thread's line and part in a group's data.
-  __device__ __forceinline__ uint32_t line_offset() const {
-    return lane() / kLineThreads * ll128::kDataBytes;
-  }
-  __device__ __forceinline__ uint32_t offset() const {
-    return line_offset() + lane() % kLineThreads * kLinePart;
-  }
-
   __device__ __forceinline__ Round round_of(uint32_t number, uint32_t element_bytes) const {
     const Partition& partition = work_.partition;
     return {number, partition.chunk * element_bytes,
@@ -64,12 +47,8 @@ class PhaseConnections {
     return {block.at + round.at + offset(),
             left < round.bytes ? static_cast<uint32_t>(left) : round.bytes};
   }
-  __device__ __forceinline__ static uint32_t groups_of(uint32_t bytes) {
-    return (bytes + kGroupData - 1) / kGroupData;
-  }
-  /// Does the thread's line of a group exist? The same for all threads of the line.
   __device__ __forceinline__ bool exists(const Share& share, uint32_t group) const {
-    return group * kGroupData + line_offset() < share.bytes;
+    return line_exists(share.bytes, group);
   }
 
   __device__ __forceinline__ uint32_t port_of(PhaseEnd end, uint32_t peer) const {
@@ -175,13 +154,6 @@ class PhaseConnections {
                               ports_.ports[p].base + round + 1);
   }
 
-  /// Each phase computes the thread's indices anew: kept over all phases, they would take registers
-  /// that each phase needs for itself.
-  __device__ __forceinline__ void begin_phase() {
-    worker_ = ptx::opaque(worker_);
-    warp_ = ptx::opaque(warp_);
-  }
-
   __device__ __forceinline__ uint32_t peer_of(PhaseEnd end, uint32_t peer) const {
     return params_.ports[port_of(end, peer)].end & PortTask::kPeerMask;
   }
@@ -212,8 +184,6 @@ class PhaseConnections {
   const WorkTask& work_;
   const PhaseParams& params_;
   PhasePorts& ports_;
-  uint32_t worker_ = ptx::thread() % kWarp;
-  uint32_t warp_ = ptx::thread() / kWarp;
   bool live_ = true;  // false in a warp that saw an abort: it only meets the others at barriers
 };
 

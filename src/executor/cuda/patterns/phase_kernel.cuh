@@ -18,6 +18,7 @@
 // Launch shape: grid (replicas, 1), up to kMaxThreads threads, shared memory for PhasePorts.
 #pragma once
 
+#include "executor/cuda/interpreter/dependent_launch.cuh"
 #include "executor/cuda/patterns/phase_connections.cuh"
 
 namespace niccolite::executor::cuda {
@@ -34,6 +35,7 @@ class PhaseKernel : private PhaseConnections {
   __device__ __forceinline__ PhaseKernel(const LaunchArgs& args) : PhaseConnections(args) {}
 
   __device__ __forceinline__ void run() {
+    begin_short();
     const uint32_t rounds = work_.partition.rounds;
     const uint32_t stages = rounds + (params_.stores != 0 ? 2 : 1);
     if (params_.sends == 0) start();
@@ -66,61 +68,24 @@ class PhaseKernel : private PhaseConnections {
 
   // ---- the user's memory
 
-  /// Are there groups up to `last` that are not aligned to vec8s, or whose end is not? The same
-  /// for all threads of a warp.
-  __device__ __forceinline__ bool needs_pieces(const Share& share, uint32_t last) const {
-    if constexpr (sizeof(Element) >= kVec8) return false;
-    return work_.width < kVec8 ||
-           (share.bytes % kVec8 != 0 && share.bytes < (last + 1) * kGroupData);
-  }
-  /// Bytes of a share that lie behind `at` bytes of it.
-  __device__ __forceinline__ static uint32_t left_of(const Share& share, uint32_t at) {
-    return at < share.bytes ? share.bytes - at : 0;
-  }
+  using Memory = LineMemory<Element>;
+  using Around = typename Memory::Around;
 
-  /// Loads the thread's part of a group in whole vec8s. load_around_input() serves groups that
-  /// begin and end anywhere.
-  __device__ __forceinline__ Words load_input(const Share& share, uint32_t group) const {
-    const std::byte* part = work_.input + share.at + size_t{group * kGroupData};
-    const uint32_t at = group * kGroupData + offset();
-    Words words{0, 0};
-    if (at < share.bytes) words.first = ptx::load<uint64_t>(part);
-    if (at + kVec8 < share.bytes && !has_flag()) {
-      words.second = ptx::load<uint64_t>(part + kVec8);
-    }
-    return words;
+  __device__ __forceinline__ bool needs_pieces(const Share& share, uint32_t last) const {
+    return Memory::needs_pieces(work_.width, share.bytes, last);
   }
-  using Around = PairAround<Element>;
+  __device__ __forceinline__ Words load_input(const Share& share, uint32_t group) const {
+    return Memory::load(*this, work_.input + share.at, share.bytes, group);
+  }
   __device__ __forceinline__ Around load_around_input(const Share& share, uint32_t group) const {
-    const std::byte* part = work_.input + share.at + size_t{group * kGroupData};
-    if ((group + 1) * kGroupData <= share.bytes) return Around::load_whole(part, !has_flag());
-    if (!has_group(share, group)) return {};
-    const uint32_t most = has_flag() ? kVec8 : 2 * kVec8;
-    const uint32_t left = left_of(share, group * kGroupData + offset());
-    return Around::load(part, left < most ? left : most);
+    return Memory::load_around(*this, work_.input + share.at, share.bytes, group);
   }
   __device__ __forceinline__ Words put_together(const Share& share, const Around& around) const {
     return around.pair(work_.input + share.at);
   }
-  /// Is there any of the group? The same for all threads of a warp.
-  __device__ __forceinline__ static bool has_group(const Share& share, uint32_t group) {
-    return group * kGroupData < share.bytes;
-  }
   __device__ __forceinline__ void store_output(const Share& share, uint32_t group,
                                                const Words& words, bool needs_care) const {
-    std::byte* part = work_.output + share.at + size_t{group * kGroupData};
-    const uint32_t at = group * kGroupData + offset();
-    if constexpr (sizeof(Element) < kVec8) {
-      if (needs_care) {
-        if (!has_group(share, group)) return;
-        return store_row_part<Element>(part - offset(), kGroupData, offset(), words,
-                                       has_flag() ? 1 : 2, left_of(share, at));
-      }
-    }
-    if (at < share.bytes) ptx::store<uint64_t>(part, words.first);
-    if (at + kVec8 < share.bytes && !has_flag()) {
-      ptx::store<uint64_t>(part + kVec8, words.second);
-    }
+    Memory::store(*this, work_.output + share.at, share.bytes, group, words, needs_care);
   }
 
   // ---- send
@@ -128,7 +93,7 @@ class PhaseKernel : private PhaseConnections {
   /// Sends a round, by all threads of the CTA. The first loads are on their way while the ports
   /// are taken up.
   __device__ __forceinline__ void send(uint32_t number) {
-    begin_phase();
+    find_place_anew();
     const Round round = round_of(number);
     const uint32_t groups = groups_of(round.bytes);
     bool is_first = true;
@@ -164,7 +129,7 @@ class PhaseKernel : private PhaseConnections {
             around[k][i] = load_around_input(share, at);
           });
           each_row([&](uint32_t k, uint32_t i, const Share& share, uint32_t at) {
-            if (has_group(share, at)) words[k][i] = put_together(share, around[k][i]);
+            if (has_group(share.bytes, at)) words[k][i] = put_together(share, around[k][i]);
           });
         } else {
           each_row([&](uint32_t k, uint32_t i, const Share& share, uint32_t at) {
@@ -198,7 +163,7 @@ class PhaseKernel : private PhaseConnections {
   // ---- reduce
 
   __device__ __forceinline__ void reduce(uint32_t number) {
-    begin_phase();
+    find_place_anew();
     const Share share = share_of(params_.source, round_of(number));
     const uint32_t groups = groups_of(share.bytes);
     live_ = live_ && wait_for_credit(PhaseEnd::Result, params_.results, number);
@@ -293,7 +258,7 @@ class PhaseKernel : private PhaseConnections {
   // ---- store
 
   __device__ __forceinline__ void store(uint32_t number) {
-    begin_phase();
+    find_place_anew();
     const Round round = round_of(number);
     const uint32_t groups = groups_of(round.bytes);
 #pragma unroll 1
