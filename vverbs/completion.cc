@@ -140,6 +140,10 @@ ibv_cq* ibv_create_cq(ibv_context* context, int entries, void* cq_context,
     errno = EINVAL;
     return nullptr;
   }
+  if (context_of(context).gone) {
+    errno = EIO;
+    return nullptr;
+  }
   auto* queue = new CompletionQueue;
   queue->base.context = context;
   queue->base.channel = channel;

@@ -78,6 +78,7 @@ bool is_port(const ibv_context* context, uint32_t port) {
 int query_port(ibv_context* handle, uint8_t number, ibv_port_attr* result, size_t size) {
   if (!is_port(handle, number)) return EINVAL;
   Context& context = context_of(handle);
+  if (context.gone) return EIO;
   ibv_port_attr port{};
   {
     const std::lock_guard lock(context.mutex);
@@ -134,8 +135,8 @@ ibv_device** ibv_get_device_list(int* count) {
   // One allocation: the list, then the devices, which stay until the process ends as contexts name
   // them.
   static ibv_device* const all = [] {
-    auto* made = new ibv_device[64]{};
-    for (int i = 0; i < 64; ++i) {
+    auto* made = new ibv_device[kMostDevices]{};
+    for (int i = 0; i < kMostDevices; ++i) {
       made[i].node_type = IBV_NODE_CA;
       made[i].transport_type = IBV_TRANSPORT_IB;
       std::snprintf(made[i].name, sizeof made[i].name, "vnic%d", i);
@@ -153,8 +154,10 @@ ibv_device** ibv_get_device_list(int* count) {
     errno = ENOMEM;
     return nullptr;
   }
-  for (int i = 0; i < devices; ++i) list[i] = all + i;
-  if (count != nullptr) *count = devices;
+  int present = 0;
+  for (int i = 0; i < devices; ++i)
+    if (!is_removed(i)) list[present++] = all + i;
+  if (count != nullptr) *count = present;
   return list;
 }
 
@@ -164,6 +167,10 @@ __be64 ibv_get_device_guid(ibv_device* device) { return guid_of(device_index(dev
 int ibv_get_device_index(ibv_device* device) { return device_index(device); }
 
 ibv_context* ibv_open_device(ibv_device* device) {
+  if (is_removed(device_index(device))) {
+    errno = ENODEV;
+    return nullptr;
+  }
   auto* context = new Context;
   context->index = device_index(device);
   context->ports.resize(static_cast<size_t>(options().ports));

@@ -26,6 +26,7 @@ using std::chrono::milliseconds;
 
 constexpr uint64_t kBytesPerTurn = 1 << 20;  // so that no connection keeps the others waiting
 constexpr auto kTryAgain = milliseconds(2);
+constexpr auto kDelay = milliseconds(50);         // of a message that is late
 constexpr auto kShortestWait = milliseconds(20);  // a host's threads are late where a NIC is not
 constexpr auto kGuestPatience = std::chrono::seconds(10);
 constexpr size_t kAtomicResults = 2 * kMaxAtomicReads;
@@ -270,12 +271,20 @@ void connect_requester(Context& context, QueuePair& pair) {
   socket.wants_write = true;
 }
 
+// Nothing completes from now on, not even as flushed: programs hear of it by the event alone.
+void remove_device(Context& context) {
+  context.gone = is_removed(context.index) = true;
+  for (Port& port : context.ports) port.up = false;
+  raise_event(context, IBV_EVENT_DEVICE_FATAL, nullptr, nullptr, nullptr, 0);
+}
+
 // Lets the faults of the port strike; false where the message must not go.
 bool pass_faults(Context& context, QueuePair& pair, Request& request) {
   Port& port = port_of(context, pair);
   if (!request.counted) {
     request.counted = true;
     const uint64_t number = port.messages++;
+    bool passes = true;
     for (const Fault& fault : options().faults) {
       if (fault.device != context.index || fault.port != pair.attributes.port_num ||
           fault.after != number)
@@ -293,6 +302,20 @@ bool pass_faults(Context& context, QueuePair& pair, Request& request) {
         case FaultKind::Slow:
           port.slow = 10;
           break;
+        case FaultKind::Late:
+          port.free_at = std::max(port.free_at, Clock::now()) + kDelay;
+          passes = false;
+          break;
+        case FaultKind::Lose:
+          lose_requester(pair);
+          passes = false;
+          break;
+        case FaultKind::Refuse:
+          request.refused = true;
+          break;
+        case FaultKind::Gone:
+          remove_device(context);
+          break;
         case FaultKind::Flush:
           raise_event(context, IBV_EVENT_QP_FATAL, &pair, nullptr, nullptr, 0);
           fail_pair(context, pair);
@@ -301,6 +324,7 @@ bool pass_faults(Context& context, QueuePair& pair, Request& request) {
           break;
       }
     }
+    if (!passes) return false;
   }
   return port.up && !port.drops;
 }
@@ -318,6 +342,12 @@ bool send_next(Context& context, QueuePair& pair) {
                        pending >= std::max<size_t>(pair.attributes.max_rd_atomic, 1))))
     return false;
   if (!pass_faults(context, pair, request)) return false;
+  if (request.refused) {
+    // Requests before it keep their results: it fails once it is the first.
+    if (pair.next > 0) return false;
+    fail_first(context, pair, IBV_WC_REM_OP_ERR);
+    return false;
+  }
 
   Outgoing message;
   append(message.head,
@@ -695,7 +725,7 @@ void welcome(Context& context, int fd) {
 // Times of a queue pair: retries, waits.
 void check_times(Context& context, QueuePair& pair, Clock::time_point now,
                  Clock::time_point& alarm) {
-  if (pair.sends.empty() || pair.qp().state != IBV_QPS_RTS) return;
+  if (pair.sends.empty() || pair.qp().state != IBV_QPS_RTS || context.gone) return;
   const Request& request =
       pair.next < pair.sends.size() ? pair.sends[pair.next] : pair.sends.front();
   const Port& port = port_of(context, pair);
@@ -810,6 +840,11 @@ void run(Context& context) {
 }
 
 }  // namespace
+
+std::atomic<bool>& is_removed(int device) {
+  static std::atomic<bool> removed[kMostDevices];
+  return removed[device];
+}
 
 void pump(Context& context, QueuePair& pair) {
   if (pair.qp().state != IBV_QPS_RTS || pair.sends.empty()) return;

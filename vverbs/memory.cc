@@ -29,6 +29,10 @@ ibv_mr* add(ibv_pd* pd, void* address, size_t bytes, uint64_t iova, unsigned acc
     errno = EINVAL;
     return nullptr;
   }
+  if (context.gone) {
+    errno = EIO;
+    return nullptr;
+  }
   if (refused_by_fault(context)) {
     errno = ENOMEM;
     return nullptr;

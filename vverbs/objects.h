@@ -31,6 +31,7 @@ namespace vverbs {
 using Clock = std::chrono::steady_clock;
 struct Context;
 
+constexpr int kMostDevices = 64;
 constexpr int kMaxSge = 16;
 constexpr uint32_t kMaxInline = 1024;
 constexpr uint32_t kMaxMessage = 1u << 30;
@@ -105,6 +106,7 @@ struct Request {
   uint64_t seq = 0;
   Clock::time_point release;  // not sent before
   bool counted = false;       // by the faults of its port
+  bool refused = false;       // by a fault: the peer's NIC does not execute it
 };
 
 // A part of a message: memory of a region (looked up again at each step, as it may be deregistered
@@ -211,6 +213,7 @@ struct Context {
   int poll_fd = -1;
   int wake_fd = -1;
   bool stopping = false;
+  std::atomic<bool> gone{false};  // by a fault, from the device on: the machine has no such NIC now
   std::thread engine;
 };
 
@@ -236,7 +239,8 @@ uint8_t* memory_of(Context& context, ibv_pd* pd, uint32_t key, uint64_t addr, ui
 void fail_pair(Context& context, QueuePair& pair);
 void reset_pair(Context& context, QueuePair& pair);
 void pump(Context& context, QueuePair& pair);
-uint32_t new_number(Context& context);  // of a queue pair; 0: no port to listen at
+uint32_t new_number(Context& context);      // of a queue pair; 0: no port to listen at
+std::atomic<bool>& is_removed(int device);  // from this process, by a fault
 bool start_engine(Context& context);
 void stop_engine(Context& context);
 void wake(Context& context);

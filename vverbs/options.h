@@ -10,7 +10,7 @@
 
 namespace vverbs {
 
-enum class FaultKind { Down, Flap, Drop, Flush, Slow, MemoryRefused };
+enum class FaultKind { Down, Flap, Drop, Lose, Late, Refuse, Flush, Slow, MemoryRefused, Gone };
 
 struct Fault {
   FaultKind kind = FaultKind::Down;

@@ -239,6 +239,10 @@ ibv_qp* create(ibv_pd* pd, void* qp_context, ibv_cq* send_cq, ibv_cq* recv_cq, i
     errno = EOPNOTSUPP;
     return nullptr;
   }
+  if (context_of(pd->context).gone) {
+    errno = EIO;
+    return nullptr;
+  }
   if (send_cq == nullptr || recv_cq == nullptr || cap.max_send_wr > kMaxWork ||
       cap.max_recv_wr > kMaxWork || cap.max_send_sge > kMaxSge || cap.max_recv_sge > kMaxSge ||
       cap.max_inline_data > kMaxInline) {
@@ -365,6 +369,7 @@ int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) {
   Context& context = context_of(qp->context);
   QueuePair& pair = vverbs::pair_of(qp);
   const std::lock_guard lock(context.mutex);
+  if (context.gone) return EIO;
   const ibv_qp_state from = qp->state;
   const ibv_qp_state to = (mask & IBV_QP_STATE) != 0 ? attributes->qp_state : from;
   if (((mask & IBV_QP_CUR_STATE) != 0 && attributes->cur_qp_state != from)) return EINVAL;

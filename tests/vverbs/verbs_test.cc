@@ -535,6 +535,43 @@ TEST_F(Faults, AQueueThatIsFlushed) {
   EXPECT_EXIT(run("virtual:2,fault=flush@0:50", IBV_WC_WR_FLUSH_ERR, {IBV_EVENT_QP_FATAL}),
               ::testing::ExitedWithCode(0), "");
 }
+TEST_F(Faults, ALostMessageIsSentAgain) {
+  EXPECT_EXIT(run("virtual:2,fault=lose@0:50,fault=lose@0:51", IBV_WC_SUCCESS, {}),
+              ::testing::ExitedWithCode(0), "");
+}
+TEST_F(Faults, AMessageThatIsLateComes) {
+  EXPECT_EXIT(run("virtual:2,fault=late@0:50", IBV_WC_SUCCESS, {}), ::testing::ExitedWithCode(0),
+              "");
+}
+TEST_F(Faults, ARequestThatIsRefused) {
+  EXPECT_EXIT(run("virtual:2,fault=refuse@0:50", IBV_WC_REM_OP_ERR, {}),
+              ::testing::ExitedWithCode(0), "");
+}
+TEST_F(Faults, ADeviceThatIsRemoved) {
+  const auto run = [] {
+    setenv("NICCOLITE_NICS", "virtual:2,fault=gone@0:1", 1);
+    bool right = true;
+    {
+      End a(0), b(1);
+      a.connect(b);
+      b.connect(a);
+      a.send(0, IBV_WR_RDMA_WRITE, 0, 8, b);
+      right &= a.wait().status == IBV_WC_SUCCESS;
+      // Accepted, and never heard of again.
+      right &= a.send(1, IBV_WR_RDMA_WRITE, 0, 8, b) == 0;
+      right &= a.event().event_type == IBV_EVENT_DEVICE_FATAL;
+      ibv_qp_attr state{};
+      state.qp_state = IBV_QPS_ERR;
+      right &= ibv_modify_qp(a.qp, &state, IBV_QP_STATE) == EIO;
+      ibv_wc wc{};
+      right &= ibv_poll_cq(a.cq, 1, &wc) == 0;
+      right &= ibv_reg_mr(a.pd, a.bytes.data(), 8, kAll) == nullptr && errno == EIO;
+      right &= open_device(1) == nullptr;  // one is left
+    }
+    _exit(right && !HasFailure() ? 0 : 1);
+  };
+  EXPECT_EXIT(run(), ::testing::ExitedWithCode(0), "");
+}
 TEST_F(Faults, MemoryThatIsRefused) {
   const auto run = [] {
     setenv("NICCOLITE_NICS", "virtual:1,fault=mr@0:1", 1);
