@@ -198,6 +198,8 @@ INSTANTIATE_TEST_SUITE_P(
     , VerbsFault,
     ::testing::Values(Fault{"drop", "drop"}, Fault{"down", "down"}, Fault{"flush", "flush"},
                       Fault{"port_down", "down", 2},
+                      Fault{"refuse", "refuse"}, Fault{"gone", "gone"},
+                      Fault{"gone_of_many", "gone", 0, {{"NCCL_IB_QPS_PER_CONNECTION", "4"}}},
                       Fault{"down_of_many", "down", 0, {{"NCCL_IB_QPS_PER_CONNECTION", "4"}}},
                       Fault{"drop_of_split",
                             "drop",
@@ -209,7 +211,7 @@ INSTANTIATE_TEST_SUITE_P(
 // A NIC repeats lost messages, and nobody notices.
 TEST(VerbsShortFault, CostsNothing) {
   NETWORK_OR_SKIP(network, .machines = 2);
-  for (const char* const kind : {"flap", "slow"}) {
+  for (const char* const kind : {"flap", "slow", "lose", "late"}) {
     Job job{.role = "reduce_and_tell",
             .rest = {"300000", "20"},
             .environment = {{"NCCL_IB_TIMEOUT", "16"}}};
@@ -259,6 +261,13 @@ TEST_F(VerbsFailure, OfALinkSaysThatThePortIsDown) {
 }
 
 TEST_F(VerbsFailure, OfMemoryIsNamed) {
+TEST_F(VerbsFailure, OfADeviceThatIsRemovedSaysSo) {
+  NETWORK_OR_SKIP(network, .machines = 2);
+  const std::vector<std::string> said = say(*network, "gone@0:40");
+  EXPECT_THAT(said[0], AllOf(HasSubstr("the connection with rank 1 (process"),
+                             HasSubstr("the device has failed, or was removed")));
+}
+
   NETWORK_OR_SKIP(network, .machines = 2);
   const std::vector<std::string> said = say(*network, "mr@0:2");
   EXPECT_THAT(said[0], AllOf(HasSubstr("vnic0:1 on host "), HasSubstr("refuses to register"),

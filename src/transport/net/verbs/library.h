@@ -27,6 +27,8 @@ namespace niccolite::transport::net::verbs {
   X(close_device)                    \
   X(query_device)                    \
   X(query_gid)                       \
+  X(get_async_event)                 \
+  X(ack_async_event)                 \
   X(alloc_pd)                        \
   X(dealloc_pd)                      \
   X(reg_mr)                          \

@@ -21,7 +21,10 @@ constexpr uint32_t kSignalEvery = 16;    // so that the send queue gets room aga
 constexpr uint32_t kMostInline = 128;    // a message of 8 bytes of data is 80 bytes
 constexpr uint32_t kLeastSplit = 8192;   // bytes of a message
 constexpr uint32_t kUnknown = UINT32_MAX;
-constexpr uint32_t kMagic = 0x4e494232;
+constexpr uint32_t kMagic = 0x4e494233;
+constexpr uint32_t kNumberOfQueuePair = 0xffffff;
+constexpr uint32_t kNone = 0;      // no queue pair of a program has this number
+constexpr uint32_t kLooks = 1024;  // of progress(), for one at the devices' events
 constexpr int kCompletionsAtOnce = 16;
 
 // An immediate has the number's low bits, the number of pieces, and the round: how many
@@ -98,9 +101,9 @@ Result<std::unique_ptr<Registered>> Registered::create(const Library& library,
             ? library.reg_mr_iova2(domain, data, bytes, reinterpret_cast<uintptr_t>(data), rights)
             : library.reg_mr(domain, data, bytes,
                              static_cast<int>(rights & ~unsigned{IBV_ACCESS_RELAXED_ORDERING}));
-    if (region == nullptr)
+    if (const int error = errno; region == nullptr && !rail.port.device->is_gone())
       return Status::from_errno(
-          errno, fmt::format("{} on host {} refuses to register {} KiB of memory (ibv_reg_mr; is "
+          error, fmt::format("{} on host {} refuses to register {} KiB of memory (ibv_reg_mr; is "
                              "'ulimit -l' unlimited?)",
                              rail.port.name(), host(), (bytes + 1023) / 1024));
     made->regions_.push_back(region);
@@ -109,7 +112,8 @@ Result<std::unique_ptr<Registered>> Registered::create(const Library& library,
 }
 
 Registered::~Registered() {
-  for (ibv_mr* const region : regions_) static_cast<void>(library_.dereg_mr(region));
+  for (ibv_mr* const region : regions_)
+    if (region != nullptr) static_cast<void>(library_.dereg_mr(region));
 }
 
 Pair::Pair(const Library& library, std::vector<Rail> rails, const Settings& settings,
@@ -152,17 +156,25 @@ Status Pair::make_queue_pairs() {
     ibv_cq* const queue = library_.create_cq(rail.port.device->context(),
                                              of_rail * static_cast<int>(kSendQueue + kReceiveQueue),
                                              nullptr, nullptr, 0);
-    if (queue == nullptr)
+    if (const int error = errno; queue == nullptr && !rail.port.device->is_gone())
       return Status::from_errno(
-          errno, fmt::format("{} on host {}: ibv_create_cq failed", rail.port.name(), host()));
+          error, fmt::format("{} on host {}: ibv_create_cq failed", rail.port.name(), host()));
     completions_.push_back(queue);
   }
-  for (size_t i = 0; i < count; ++i) TRY(make_queue_pair(i % rails_.size()));
+  for (size_t i = 0; i < count; ++i) {
+    Status made = make_queue_pair(i % rails_.size());
+    if (made.is_ok()) continue;
+    if (!rails_[i % rails_.size()].port.device->is_gone()) return made;
+    queue_pairs_.resize(i + 1);
+    queue_pairs_[i].rail = i % rails_.size();
+    leave_out(i);
+  }
   return {};
 }
 
 Status Pair::make_queue_pair(size_t rail) {
   const Port& port = rails_[rail].port;
+  if (completions_[rail] == nullptr) return Status::system_error("{} is gone", port.name());
   ibv_qp_init_attr attributes{};
   attributes.send_cq = attributes.recv_cq = completions_[rail];
   attributes.cap = {.max_send_wr = kSendQueue,
@@ -215,9 +227,11 @@ Network::Handle Pair::handle() const {
     const std::string name = port.name();
     std::memcpy(rail.name, name.data(), std::min(name.size(), sizeof rail.name - 1));
   }
-  for (size_t i = 0; i < queue_pairs_.size(); ++i)
-    greeting.queue_pairs[i] =
-        queue_pairs_[i].handle->qp_num | static_cast<uint32_t>(queue_pairs_[i].rail) << 24;
+  for (size_t i = 0; i < queue_pairs_.size(); ++i) {
+    const QueuePair& own = queue_pairs_[i];
+    greeting.queue_pairs[i] = (own.handle != nullptr ? own.handle->qp_num : kNone) |
+                              static_cast<uint32_t>(own.rail) << 24;
+  }
   Network::Handle handle{};
   static_assert(sizeof greeting <= sizeof handle);
   std::memcpy(handle.data(), &greeting, sizeof greeting);
@@ -239,10 +253,21 @@ Status Pair::meet(const Network::Handle& peer) {
   std::ranges::copy(greeting.inbox_keys, peer_inbox_keys_.begin());
   // Queue pairs without a partner are of no use.
   const size_t count = std::min<size_t>(queue_pairs_.size(), greeting.queue_pairs_count);
-  for (size_t i = count; i < queue_pairs_.size(); ++i)
-    static_cast<void>(library_.destroy_qp(queue_pairs_[i].handle));
+  for (size_t i = count; i < queue_pairs_.size(); ++i) leave_out(i);
   queue_pairs_.resize(count);
-  for (size_t i = 0; i < count; ++i) TRY(join(queue_pairs_[i], greeting, i));
+  for (size_t i = 0; i < count; ++i) {
+    const bool is_offered = (greeting.queue_pairs[i] & kNumberOfQueuePair) != kNone;
+    if (queue_pairs_[i].handle == nullptr || !is_offered) leave_out(i);
+  }
+  // Both ends know of these.
+  recovered_ = reported_ = failed();
+  if (std::popcount(recovered_) == std::ssize(queue_pairs_))
+    return Status::system_error(
+        "{} and this rank have no devices in common: those that they had have failed or were "
+        "removed: look at the log of the kernel on both hosts",
+        peer_);
+  for (size_t i = 0; i < count; ++i)
+    if (queue_pairs_[i].handle != nullptr) TRY(join(queue_pairs_[i], greeting, i));
   // release: pairs with has_met().
   has_met_.store(true, std::memory_order_release);
   return {};
@@ -274,7 +299,7 @@ Status Pair::join(QueuePair& own, const Greeting& peer, size_t number) {
   ibv_qp_attr state{};
   state.qp_state = IBV_QPS_RTR;
   state.path_mtu = std::min(port.attributes.active_mtu, static_cast<ibv_mtu>(to.mtu));
-  state.dest_qp_num = peer.queue_pairs[number] & 0xffffff;
+  state.dest_qp_num = peer.queue_pairs[number] & kNumberOfQueuePair;
   state.rq_psn = peer.first_packet;
   state.max_dest_rd_atomic = 1;
   state.min_rnr_timer = 12;  // 0.64 ms
@@ -306,6 +331,7 @@ Status Pair::join(QueuePair& own, const Greeting& peer, size_t number) {
                                IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
                                    IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
   }
+  if (error != 0 && port.device->is_gone()) return {};  // progress() tells the peer
   if (error != 0)
     return Status::from_errno(
         error, fmt::format("{} cannot be joined with {}. Do the two ports reach each other "
@@ -353,7 +379,7 @@ Status Pair::post_receives(QueuePair& own, uint32_t count) {
   }
   ibv_recv_wr* bad = nullptr;
   const int error = ibv_post_recv(own.handle, work, &bad);
-  if (error != 0)
+  if (error != 0 && !rails_[own.rail].port.device->is_gone())
     return Status::from_errno(error, fmt::format("{} on host {}: ibv_post_recv failed",
                                                  rails_[own.rail].port.name(), host()));
   own.receives += count;
@@ -377,7 +403,7 @@ Status Pair::post(size_t number, ibv_send_wr& work, bool is_last) {
   ++work_requests_;
   ibv_send_wr* bad = nullptr;
   const int error = ibv_post_send(own.handle, &work, &bad);
-  if (error == 0) return {};
+  if (error == 0 || rails_[own.rail].port.device->is_gone()) return {};
   return Status::from_errno(
       error, fmt::format("{} takes no work for {}: ibv_post_send failed", way(number), peer_));
 }
@@ -526,6 +552,7 @@ Status Pair::progress() {
   Status status = poll();
   if (status.is_ok() && !peer_has_met_)
     peer_has_met_ = number_in(inbox_->grants[1 % kMostMessages].number) == 1;
+  if (status.is_ok() && ++looks_ == kLooks) status = look_at_devices();
   if (status.is_ok()) status = recover();
   if (status.is_ok()) status = write_grants();
   if (status.is_ok()) return {};
@@ -536,7 +563,7 @@ Status Pair::progress() {
 Status Pair::poll() {
   ibv_wc completions[kCompletionsAtOnce];
   for (size_t rail = 0; rail < completions_.size(); ++rail) {
-    for (;;) {
+    while (completions_[rail] != nullptr) {
       const int count = ibv_poll_cq(completions_[rail], kCompletionsAtOnce, completions);
       if (count < 0)
         return Status::system_error(
@@ -557,6 +584,7 @@ Status Pair::take(const ibv_wc& completion) {
   const Id id = unpack(completion.wr_id);
   if (id.queue_pair >= queue_pairs_.size()) return {};  // the flushed receive of one without a peer
   QueuePair& own = queue_pairs_[id.queue_pair];
+  if (own.is_gone) return {};
   if (id.kind == Kind::Receive) --own.receives;
   if (completion.status != IBV_WC_SUCCESS) return take_failure(id.queue_pair, completion);
   if (id.kind == Kind::Receive) {
@@ -638,8 +666,42 @@ Status Pair::stop(size_t number) {
   ibv_qp_attr state{};
   state.qp_state = IBV_QPS_ERR;
   const int error = library_.modify_qp(own.handle, &state, IBV_QP_STATE);
-  if (error == 0) return {};
+  if (error == 0 || rails_[own.rail].port.device->is_gone())
+    return {};  // look_at_devices() goes on
   return Status::from_errno(error, fmt::format("{} cannot be stopped", way(number)));
+}
+
+// A queue pair that is not used from the beginning.
+void Pair::leave_out(size_t number) {
+  QueuePair& own = queue_pairs_[number];
+  if (own.handle != nullptr) static_cast<void>(library_.destroy_qp(own.handle));
+  own.handle = nullptr;
+  own.has_failed = own.is_gone = true;
+  own.receives = 0;
+}
+
+// Nothing but an event tells of a device that is removed.
+Status Pair::look_at_devices() {
+  looks_ = 0;
+  uint32_t gone = 0;
+  for (size_t rail = 0; rail < rails_.size(); ++rail)
+    if (rails_[rail].port.device->is_gone()) gone |= 1u << rail;
+  if (gone == 0) return {};
+  TRY(poll());  // what came before
+  for (size_t i = 0; i < queue_pairs_.size(); ++i) {
+    QueuePair& own = queue_pairs_[i];
+    if (own.is_gone || (gone & 1u << own.rail) == 0) continue;
+    own.has_failed = own.is_gone = true;
+    own.receives = 0;
+    Status why = Status::system_error(
+        "{}: the device has failed, or was removed (IBV_EVENT_DEVICE_FATAL): look at the log of "
+        "the kernel; NCCL_IB_HCA names other devices",
+        way(i));
+    if (std::popcount(failed()) == std::ssize(queue_pairs_)) return why;
+    LOG(Info, Net, "NET/IB : {}. Data to {} go on over {}", why.message(), peer_,
+        way(alive_from(0)));
+  }
+  return {};
 }
 
 bool Pair::is_stopped(uint32_t failed) const {

@@ -26,6 +26,10 @@
 //   when the peer's report has all failed queue pairs: writes its grants again, and sends those
 //   messages again that were on a failed queue pair and have not come
 //
+// A device that is removed completes nothing any more. Its queue pairs fail when its event is
+// there. Those of a device that was gone before have no handle, and both ends begin as if they had
+// failed.
+//
 // So no message comes twice: a write of an old message cannot come any more when its buffer is used
 // again. Invariant: a message that is sent again has a grant whose message has not come.
 // Thread safety: create() and meet() from any thread; all else on the proxy's thread.
@@ -68,7 +72,7 @@ struct Settings {
   uint64_t adaptive_threshold = 8192;
 };
 
-/// Memory that all devices of a pair have registered.
+/// Memory that all devices of a pair have registered. Devices that are gone have not.
 class Registered {
  public:
   /// `rights`: of ibv_access_flags.
@@ -77,13 +81,17 @@ class Registered {
                                                     size_t bytes, unsigned rights);
   ~Registered();
   Registered(const Registered&) = delete;
-  uint32_t local_key(size_t rail) const { return regions_[rail]->lkey; }
-  uint32_t remote_key(size_t rail) const { return regions_[rail]->rkey; }
+  uint32_t local_key(size_t rail) const {
+    return regions_[rail] != nullptr ? regions_[rail]->lkey : 0;
+  }
+  uint32_t remote_key(size_t rail) const {
+    return regions_[rail] != nullptr ? regions_[rail]->rkey : 0;
+  }
 
  private:
   explicit Registered(const Library& library) : library_(library) {}
   const Library& library_;
-  std::vector<ibv_mr*> regions_;  // by rail
+  std::vector<ibv_mr*> regions_;  // by rail; null: its device is gone
 };
 
 class Pair {
@@ -139,11 +147,12 @@ class Pair {
     uint32_t round = 0;        // in which it was sent: the number of failed queue pairs
   };
   struct QueuePair {
-    ibv_qp* handle = nullptr;
+    ibv_qp* handle = nullptr;  // null: the device of an end was gone before
     size_t rail = 0;
     size_t peer_rail = 0;
     uint32_t most_inline = 0;
     bool has_failed = false;
+    bool is_gone = false;    // with its device: nothing completes any more
     uint32_t posted = 0;     // work requests of the send queue
     uint32_t completed = 0;  // of these
     uint32_t received = 0;   // receives that must be posted anew
@@ -169,6 +178,8 @@ class Pair {
   Status take_piece(uint32_t immediate);
   Status progress();
   Status stop(size_t number);
+  Status look_at_devices();
+  void leave_out(size_t number);
   Status recover();
   Status write_report();
   bool is_stopped(uint32_t failed) const;
@@ -183,7 +194,7 @@ class Pair {
   const Settings settings_;
   const std::string peer_;
   const uint32_t first_packet_;       // sequence number of all own queue pairs
-  std::vector<ibv_cq*> completions_;  // by rail
+  std::vector<ibv_cq*> completions_;  // by rail; null: its device is gone
   std::vector<QueuePair> queue_pairs_;
   std::unique_ptr<Mail> inbox_;   // the peer writes it
   std::unique_ptr<Mail> outbox_;  // what this end writes to the peer's inbox
@@ -208,6 +219,7 @@ class Pair {
   uint32_t reports_ = 0;        // written
   uint32_t recovered_ = 0;      // failed queue pairs that recover() has done with
   Status failure_;              // the first one
+  uint32_t looks_ = 0;          // of progress(), since look_at_devices()
 
   uint64_t messages_ = 0;
   uint64_t bytes_ = 0;

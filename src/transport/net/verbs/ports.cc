@@ -1,6 +1,7 @@
 #include "transport/net/verbs/ports.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -136,7 +137,8 @@ Result<std::shared_ptr<Device>> Device::open(const Library& library, ibv_device*
   Opened& all = opened();
   std::lock_guard lock(all.mutex);
   std::weak_ptr<Device>& found = all.devices[of_list->name];
-  if (std::shared_ptr<Device> open = found.lock(); open != nullptr && open->process_ == getpid())
+  if (std::shared_ptr<Device> open = found.lock();
+      open != nullptr && open->process_ == getpid() && !open->is_gone())
     return open;
   std::shared_ptr<Device> device(new Device(library));
   device->name_ = of_list->name;
@@ -153,6 +155,10 @@ Result<std::shared_ptr<Device>> Device::open(const Library& library, ibv_device*
   if (device->domain_ == nullptr) return failed("ibv_alloc_pd");
   if (library.query_device(device->context_, &device->limits_) != 0)
     return failed("ibv_query_device");
+  // is_gone() waits for no event.
+  const int flags = fcntl(device->context_->async_fd, F_GETFL);
+  if (flags < 0 || fcntl(device->context_->async_fd, F_SETFL, flags | O_NONBLOCK) != 0)
+    return failed("fcntl of its events");
   found = device;
   return device;
 }
@@ -161,6 +167,17 @@ Device::~Device() {
   if (process_ != getpid()) return;  // in a child made by fork() it is the parent's
   if (domain_ != nullptr) static_cast<void>(library_.dealloc_pd(domain_));
   if (context_ != nullptr) static_cast<void>(library_.close_device(context_));
+}
+
+bool Device::is_gone() {
+  // relaxed: says nothing of other memory
+  if (is_gone_.load(std::memory_order_relaxed)) return true;
+  std::lock_guard lock(mutex_);
+  for (ibv_async_event event{}; library_.get_async_event(context_, &event) == 0;) {
+    if (event.event_type == IBV_EVENT_DEVICE_FATAL) is_gone_.store(true, std::memory_order_relaxed);
+    library_.ack_async_event(&event);
+  }
+  return is_gone_.load(std::memory_order_relaxed);
 }
 
 std::string Port::name() const { return fmt::format("{}:{}", device->name(), number); }

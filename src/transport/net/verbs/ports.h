@@ -4,7 +4,9 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
@@ -31,6 +33,8 @@ class Device {
   const ibv_device_attr& limits() const { return limits_; }
   /// Made of software (docs/virtual-nics.md): the system knows no such device.
   bool is_virtual() const { return is_virtual_; }
+  /// Has it failed for good, or been removed? Reads the device's events: a system call.
+  bool is_gone();
 
  private:
   explicit Device(const Library& library);
@@ -42,6 +46,8 @@ class Device {
   ibv_context* context_ = nullptr;
   ibv_pd* domain_ = nullptr;
   ibv_device_attr limits_{};
+  std::mutex mutex_;  // of the events
+  std::atomic<bool> is_gone_{false};
 };
 
 struct Gid {
