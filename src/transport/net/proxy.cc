@@ -159,9 +159,17 @@ void Proxy::welcome(std::unique_ptr<Link> link) {
 void Proxy::report(Engine& from, int peer, Status why) {
   if (is_leaving_.load(std::memory_order_relaxed)) return;
   auto kept = std::make_shared<Status>(std::move(why).with_peer(peer));
+  {
+    std::lock_guard lock(mutex_);
+    broken_.insert(peer);
+  }
   from.loop().after(kBetterNews, [this, peer, kept] {
     // A peer that leaves without reading unneeded bytes resets the connection.
     if (!options_.member.has_left(peer)) return options_.fail(kept->copy());
+    {
+      std::lock_guard lock(mutex_);
+      broken_.erase(peer);
+    }
     // No failure ends the waits for this peer, so they must end in another way.
     sending_->loop().post([this, peer] {
       if (const auto to = outbound_.find(peer); to != outbound_.end()) to->second->abandon();
@@ -244,6 +252,7 @@ NetworkState Proxy::state() {
     std::lock_guard lock(mutex_);
     for (const auto& [name, end] : outgoing_)
       if (!end->is_flushed()) under_way.insert(name.peer);
+    under_way.insert(broken_.begin(), broken_.end());
   }
   constexpr std::chrono::seconds kLately{60};
   const auto is_lately = [&](const std::optional<std::chrono::milliseconds>& age) {
@@ -269,7 +278,7 @@ NetworkState Proxy::state() {
 Result<Messenger*> Proxy::messenger(int peer) {
   std::unique_ptr<Messenger>& found = made_messengers_[peer];
   if (found == nullptr) {
-    found = TRY(Messenger::create(
+    Result<std::unique_ptr<Messenger>> made = Messenger::create(
         {.network = options_.network,
          .peer = fmt::format("rank {} ({})", peer, options_.member.describe(peer)),
          .own_rank = options_.member.rank(),
@@ -277,8 +286,13 @@ Result<Messenger*> Proxy::messenger(int peer) {
          .observer = options_.observer,
          .has_left = [this, peer] { return options_.member.has_left(peer); },
          .fail = [this, peer](Status why) { report(*sending_, peer, std::move(why)); },
-         .pulse = &pulse(peer)}));
-    sending_->loop().post([this, peer, made = found.get()] { messengers_.emplace(peer, made); });
+         .pulse = &pulse(peer)});
+    if (!made.is_ok())
+      return std::move(made).status().with_context("rank {}: preparing to reach rank {}",
+                                                   options_.member.rank(), peer);
+    found = std::move(made).take();
+    sending_->loop().post(
+        [this, peer, messenger = found.get()] { messengers_.emplace(peer, messenger); });
   }
   return found.get();
 }
@@ -354,7 +368,8 @@ void Proxy::reach(int peer, const std::vector<Address>& addresses) {
 
 bool Proxy::is_flushed() const {
   std::lock_guard lock(mutex_);
-  return std::ranges::all_of(outgoing_, [](const auto& end) { return end.second->is_flushed(); });
+  return broken_.empty() &&
+         std::ranges::all_of(outgoing_, [](const auto& end) { return end.second->is_flushed(); });
 }
 
 bool Proxy::has_finished() const {

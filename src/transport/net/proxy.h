@@ -22,6 +22,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 
 #include "base/thread_annotations.h"
 #include "bootstrap/member.h"
@@ -142,6 +143,10 @@ class Proxy {
 
   // Messengers by peer; they are never moved.
   std::map<int, std::unique_ptr<Messenger>> made_messengers_ GUARDED_BY(mutex_);
+  // Peers of failures that wait for better news. Their data are lost for no fault of the ranks, so
+  // nobody may judge the ranks by their waits meanwhile, and the end of the communicator waits for
+  // the failure.
+  std::set<int> broken_ GUARDED_BY(mutex_);
 
   // The sender's thread.
   std::map<int, Messenger*> messengers_;               // messengers that were made
