@@ -55,9 +55,10 @@ void Roster::wake_all() {
 }
 
 std::string describe_loss(std::string_view who, std::string_view why) {
+  if (why.starts_with(wire::kSilence))
+    return fmt::format("{} cannot be reached any more: {}", who, why);
   return fmt::format(
-      "{} {}: {}", who,
-      why.starts_with(wire::kSilence) ? "cannot be reached any more" : "ended unexpectedly", why);
+      "{} ended unexpectedly: {} (its output, or the log of the kernel, may tell why)", who, why);
 }
 
 std::string Roster::describe(uint32_t process) const {

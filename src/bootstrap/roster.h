@@ -54,8 +54,8 @@ struct Local {
   std::set<int32_t> told_lost;
 };
 
-/// Describes the end of a link: "rank 1 (...) ended unexpectedly: connection closed", or that the
-/// rank is not reached any more.
+/// Describes the end of a link: "rank 1 (...) ended unexpectedly: connection closed", and where to
+/// look, or that the rank is not reached any more.
 std::string describe_loss(std::string_view who, std::string_view why);
 
 class Roster {
