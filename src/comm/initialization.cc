@@ -305,6 +305,10 @@ Status Communicator::serve_peers(const planner::Settings& settings,
        .member = *member_,
        .control = control_,
        .network = ways_.needs_network() ? endpoint_.get() : nullptr,
+       .awaited_leaver =
+           [this] {
+             return one_sided_->awaited([this](int peer) { return member_->has_left(peer); });
+           },
        .fail_all = [this](const Status& status, Printed printed) { fail_all(status, printed); }}));
   member_->serve(
       [this](int from, std::span<const std::byte> request) { return answer(from, request); });

@@ -87,6 +87,7 @@ Status Supervision::start(const Watched& watched) {
     stragglers_ = std::make_unique<diagnosis::Stragglers>(nranks);
     hooks.survey = [this] { survey_arrivals(); };
   }
+  hooks.awaited_leaver = watched.awaited_leaver;
   hooks.fail_all = [this](const Status& status) { fail_all_(with_id(status), Printed::No); };
   watch_ = std::make_unique<diagnosis::Watch>(rank, nranks, *log_, *watched.control.words(),
                                               std::move(hooks));

@@ -9,6 +9,8 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <string_view>
+#include <utility>
 
 #include "base/status.h"
 #include "base/thread_annotations.h"
@@ -47,6 +49,8 @@ class Supervision {
     bootstrap::Member& member;
     Control& control;
     transport::Endpoint* network = nullptr;  // null: the network connects no ranks
+    // See diagnosis::Watch.
+    std::function<std::optional<std::pair<int, std::string_view>>()> awaited_leaver;
     // Makes the communicator fail on all ranks.
     std::function<void(const Status&, Printed)> fail_all;
   };

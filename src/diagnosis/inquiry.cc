@@ -22,6 +22,7 @@ constexpr seconds kFollowTime{4};        // for asking one rank after the other
 // A busy machine takes seconds for an answer, and is no fault.
 constexpr seconds kSilent{5};
 constexpr seconds kFreshSilence{1};  // found by another rank of this process: not asked again
+constexpr seconds kLeaverTime{5};    // of a circle of waits: all that a leaver has sent is there
 constexpr size_t kMostFollowed = 64;
 constexpr int kFew = 16;  // ranks
 constexpr seconds kKnotTime{
@@ -29,6 +30,18 @@ constexpr seconds kKnotTime{
 // A call is logged right after its launch. If a rank has left, or does not answer, another rank may
 // have learned the rank's call, and may be about to tell all.
 constexpr seconds kUntilNamed{2};
+
+bool needs_all_ranks(const calls::Call& call) {
+  switch (call.request.collective) {
+    case calls::Collective::AllReduce:
+    case calls::Collective::AllGather:
+    case calls::Collective::ReduceScatter:
+    case calls::Collective::AllToAll:
+      return true;
+    default:
+      return false;
+  }
+}
 
 std::string last_call_of(const Account& account) {
   if (account.blocked) return "which is in " + account.blocked->describe();
@@ -154,6 +167,18 @@ bool Watch::is_doomed(const Wait& wait) {
   return true;
 }
 
+// Fails at the second look: data that a rank has sent before it left have come by then.
+void Watch::examine_one_sided() {
+  if (hooks_.awaited_leaver == nullptr || looked_ < next_look_at_leavers_) return;
+  next_look_at_leavers_ = looked_ + kLongWait;
+  const auto before = std::exchange(awaited_leaver_, hooks_.awaited_leaver());
+  if (!awaited_leaver_ || awaited_leaver_ != before) return;
+  fail_all(Status::remote_error(
+      "rank {} waits in {} for rank {}, which has left the communicator (ncclCommDestroy or "
+      "ncclCommAbort) without taking part",
+      rank_, awaited_leaver_->second, awaited_leaver_->first));
+}
+
 // Goes from this rank to the rank for which it waits, from there to the next, and so on, until it
 // finds a late rank, a difference, or a rank that it has met before.
 void Watch::follow(const Wait& wait) {
@@ -176,7 +201,9 @@ void Watch::follow(const Wait& wait) {
     });
     if (met != path.end()) {
       if (examine_network(wait, last, met->account) || is_last) return;
-      if (accuse(judge_cycle({met, path.end()})) || name_stopped(wait, last)) return;
+      if (accuse(judge_cycle({met, path.end()})) || name_stopped(wait, last) ||
+          name_leaver(wait, mine))
+        return;
       say_who_is_late(wait, mine);
       return;
     }
@@ -231,6 +258,26 @@ bool Watch::name_stopped(const Wait& wait, const Account& last) {
     const int other = (rank_ + step) % nranks_;
     if (hooks_.run_state(other) != RunState::Stopped) continue;
     judge(wait, judge_silent(last, other, Cause::Stopped));
+    return true;
+  }
+  return false;
+}
+
+// Names a rank that has left as the cause of a circle of waits, in which each rank reports only one
+// of the ranks that it waits for. That rank has not left in order: an operation in which every rank
+// needs all others ends nowhere before all ranks are in it.
+bool Watch::name_leaver(const Wait& wait, const Account& mine) {
+  if (lasted_by_now(wait) < kLeaverTime) return false;
+  const calls::LoggedCall* const call = mine.find(wait.tag, wait.peer);
+  if (call == nullptr || !needs_all_ranks(call->call)) return false;
+  const int most = std::min(nranks_, static_cast<int>(kMostFollowed));
+  for (int step = 1; step < most; ++step) {
+    const int other = (rank_ + step) % nranks_;
+    if (!hooks_.has_left(other)) continue;
+    fail_all(Status::remote_error(
+        "rank {} has waited for {} s in {}, from which rank {} is missing: it has left the "
+        "communicator (ncclCommDestroy or ncclCommAbort)",
+        rank_, wait.seconds(), describe(call->call), other));
     return true;
   }
   return false;

@@ -60,6 +60,7 @@ void Watch::look() {
   if (wait && !mismatch_) examine_wait(*wait);
   if (mismatch_ && !is_over_) examine_mismatch();
   if (!is_over_) examine_host_call();
+  if (!is_over_) examine_one_sided();
   if (!is_over_) warn_of_standstill();
   if (!is_over_) compare_with_neighbor();
   if (!is_over_ && !wait && hooks_.survey != nullptr && looked_ >= next_survey_) {

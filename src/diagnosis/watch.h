@@ -13,6 +13,8 @@
 #include <optional>
 #include <set>
 #include <span>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/process.h"
@@ -61,6 +63,9 @@ class Watch {
     /// Takes stock of all ranks from time to time while this rank does not wait. One rank of the
     /// communicator has it; null: not this one.
     std::function<void()> survey;
+    /// Returns a rank that has left while one-sided work of this rank waits for it, and in which
+    /// call. Such waits send no reports. Null: there are none.
+    std::function<std::optional<std::pair<int, std::string_view>>()> awaited_leaver;
     /// A standstill of this length becomes a warning; zero: never.
     std::chrono::seconds stall_warning{10};
     std::function<bool()> has_failed;             // nothing is left to be found out
@@ -142,7 +147,9 @@ class Watch {
   void examine_mismatch();
   void examine_wait(const Wait& wait);
   bool is_doomed(const Wait& wait);
+  void examine_one_sided();
   void follow(const Wait& wait);
+  bool name_leaver(const Wait& wait, const Account& mine);
   bool name_stopped(const Wait& wait, const Account& last);
   bool examine_network(const Wait& wait, const Account& last, const Account& next);
   std::optional<std::string> judge_hold(const Wait& wait, std::span<const Waiter> path,
@@ -188,8 +195,10 @@ class Watch {
     size_t warned = 0;  // times
   };
   std::optional<Standstill> standstill_;
-  int left_peer_ = -1;     // a rank that was waited for and found to have left,
-  Time left_since_{};      // then or before
+  int left_peer_ = -1;  // a rank that was waited for and found to have left,
+  Time left_since_{};   // then or before
+  std::optional<std::pair<int, std::string_view>> awaited_leaver_;  // at the last look at it
+  Time next_look_at_leavers_{};
   uint64_t compared_ = 0;  // collectives when last compared with the neighbour
   Time next_comparison_;
   Time next_survey_;

@@ -84,6 +84,8 @@ class Allocations {
   virtual Result<PointerInfo> pointer_info(const void* pointer) = 0;
   /// Copies host memory to device memory, at once: waits for nobody's work but its own.
   virtual Status upload(int device, void* target, const void* source, size_t bytes) = 0;
+  /// The other way. What kernels store meanwhile may come or not, each aligned word as a whole.
+  virtual Status download(int device, void* target, const void* source, size_t bytes) = 0;
 
  protected:
   friend class Memory;

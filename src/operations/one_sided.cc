@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <iterator>
 
 #include "executor/cuda/patterns/one_sided.h"
 #include "executor/host/one_sided.h"
@@ -49,6 +50,7 @@ Status OneSided::put(const OneSidedCall& call, const Deadline& deadline) {
 }
 
 Status OneSided::put_remote(const OneSidedCall& call, const Deadline& deadline) {
+  note_peer(call.peer);
   const executor::RelayedPut put{.source = static_cast<const std::byte*>(call.source),
                                  .bytes = call.bytes,
                                  .window = call.window,
@@ -99,7 +101,48 @@ Status OneSided::raise(int from) {
   return {};
 }
 
+void OneSided::note_peer(int peer) {
+  std::lock_guard lock(mutex_);
+  peers_.insert(peer);
+}
+
+Result<executor::SignalLine> OneSided::read(int peer) {
+  executor::SignalLine* const line = TRY(signals_.line_of(peer));
+  executor::SignalLine copy{};
+  if (machine_.kind() == gpu::Kind::Cuda) {
+    TRY(machine_.download(options_.device, &copy, line, sizeof copy));
+    return copy;
+  }
+  // relaxed: only numbers are compared.
+  const auto load = [](uint64_t& word) {
+    return std::atomic_ref(word).load(std::memory_order_relaxed);
+  };
+  copy.arrived = load(line->arrived);
+  copy.begun = load(line->begun);
+  copy.raised = load(line->raised);
+  copy.claimed = load(line->claimed);
+  return copy;
+}
+
+std::optional<std::pair<int, std::string_view>> OneSided::awaited(
+    const std::function<bool(int peer)>& is_gone) {
+  std::vector<int> gone;
+  {
+    std::lock_guard lock(mutex_);
+    std::ranges::copy_if(peers_, std::back_inserter(gone), is_gone);
+  }
+  for (const int peer : gone) {
+    Result<executor::SignalLine> line = read(peer);
+    if (!line.is_ok()) continue;
+    if (!executor::has_arrived(line->arrived, line->claimed)) return {{peer, "ncclWaitSignal"}};
+    // Inside a machine a put waits for nobody.
+    if (line->begun != line->raised && options_.is_remote(peer)) return {{peer, "ncclPutSignal"}};
+  }
+  return std::nullopt;
+}
+
 Status OneSided::wait(const OneSidedCall& call) {
+  for (const auto& each : call.waits) note_peer(each.peer);
   for (size_t first = 0; first < call.waits.size(); first += executor::kMostSignalWaits) {
     executor::SignalWait wait{.items = {}, .control = options_.control};
     const size_t end = std::min(first + executor::kMostSignalWaits, call.waits.size());

@@ -3,15 +3,21 @@
 // operations: a wait on one stream must not hold up the put on another that its peer is waiting
 // for. Puts to ranks of other machines go by the network (executor/protocol/put.h), and land()
 // takes theirs. Thread safety: run() by one thread at a time, answer() by any, land() by one thread
-// at a time.
+// at a time, awaited() by any.
 #pragma once
 
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
 #include <span>
+#include <string_view>
+#include <utility>
 #include <vector>
 
+#include "base/thread_annotations.h"
 #include "executor/one_sided.h"
 #include "operations/one_sided_call.h"
 #include "operations/work_in_flight.h"
@@ -48,6 +54,10 @@ class OneSided {
   /// raises the signal behind the last one. Refuses a chunk that does not lie in a window. On the
   /// thread of a proxy, chunks of one peer one after the other.
   Status land(int from, std::span<const std::byte> chunk);
+  /// Returns a rank for which work on a stream waits, and in which call, of the ranks that
+  /// `is_gone` names; none: no work waits for them. Any thread.
+  std::optional<std::pair<int, std::string_view>> awaited(
+      const std::function<bool(int peer)>& is_gone) EXCLUDES(mutex_);
   /// Device memory that signals take.
   size_t allocated_bytes() { return signals_.allocated_bytes(); }
   /// Waits until everything queued is done, launches of graphs included; false at the deadline.
@@ -57,6 +67,8 @@ class OneSided {
   Status put(const OneSidedCall& call, const Deadline& deadline);
   Status put_remote(const OneSidedCall& call, const Deadline& deadline);
   Status raise(int from);
+  void note_peer(int peer) EXCLUDES(mutex_);
+  Result<executor::SignalLine> read(int peer);
   Status wait(const OneSidedCall& call);
 
   const Options options_;
@@ -64,6 +76,8 @@ class OneSided {
   transport::Signals signals_;
   WorkInFlight in_flight_;
   std::map<int, uint64_t> raised_;  // by origin on another machine; land() only
+  std::mutex mutex_;
+  std::set<int> peers_ GUARDED_BY(mutex_);  // for which anything may ever have waited
 };
 
 }  // namespace niccolite::operations

@@ -27,6 +27,7 @@ class HostMemory final : public gpu::Allocations {
   Result<gpu::Memory> allocate_as_user(int, size_t) override { return refused(); }
   Result<gpu::PointerInfo> pointer_info(const void*) override { return refused(); }
   Status upload(int, void*, const void*, size_t) override { return refused(); }
+  Status download(int, void*, const void*, size_t) override { return refused(); }
 
   int left;
 

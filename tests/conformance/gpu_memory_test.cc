@@ -219,6 +219,14 @@ TEST_P(Gpu, UploadsAtOnce) {
   EXPECT_EQ(read(memory.data(), kWords), words);
 }
 
+TEST_P(Gpu, DownloadsAtOnce) {
+  Memory memory = allocate(kWords, false);
+  write(memory.data(), pattern(8, kWords));
+  std::vector<uint32_t> words(kWords);
+  ASSERT_OK(machine->download(0, words.data(), memory.data(), kWords * 4));
+  EXPECT_EQ(words, pattern(8, kWords));
+}
+
 TEST_P(Gpu, MemoryIsMappedAgainWhereTheCallerWants) {
   const size_t unit = must(machine->mapping_granularity(0));
   Memory one = allocate(unit / 4, true);

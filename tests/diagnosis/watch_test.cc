@@ -365,6 +365,37 @@ TEST(Watch, ARankThatHasLeftIsWaitedForInVain) {
                                      HasSubstr("rank 1, which has left")));
 }
 
+// Each of the two waits for the third one, too, and reports only the other.
+TEST(Watch, ACircleOfWaitsNamesARankThatHasLeft) {
+  for (const Call& call : {all_reduce(1), broadcast(1, 2)}) {
+    World world(3);
+    world.call_all(call);
+    world.of(2).has_left = true;
+    world.wait_for(seconds(12), [&](int repeats) {
+      world.wait(0, 1, call, repeats);
+      world.wait(1, 0, call, repeats);
+    });
+    if (call.request.collective == calls::Collective::Broadcast) {
+      EXPECT_EQ(world.failure(), "") << "its root may have left in order";
+    } else {
+      EXPECT_THAT(world.failure(), HasSubstr("in ncclAllReduce(count 1, float, sum), from which "
+                                             "rank 2 is missing: it has left"));
+    }
+  }
+}
+
+TEST(Watch, OneSidedWorkWaitsInVainForARankThatHasLeft) {
+  World world(2);
+  world.of(0).awaited_leaver = {1, "ncclWaitSignal"};
+  world.pass(milliseconds(500));
+  EXPECT_EQ(world.failure(), "") << "what it sent last may just arrive";
+  world.pass(seconds(2));
+  ASSERT_EQ(world.failures().size(), 1u);
+  EXPECT_EQ(world.failures()[0].code(), Code::RemoteError);
+  EXPECT_THAT(world.failure(),
+              HasSubstr("rank 0 waits in ncclWaitSignal for rank 1, which has left"));
+}
+
 TEST(Watch, FindsDifferencesBeforeTheFirstRankLeaves) {
   World world(3);
   for (int rank = 0; rank < 3; ++rank) world.call(rank, broadcast(8, rank));

@@ -48,6 +48,7 @@ class World {
     executor::ControlWords control{};
     std::unique_ptr<Watch> watch;
     bool has_left = false;
+    std::optional<std::pair<int, std::string_view>> awaited_leaver{};
     bool is_unreachable = false;
     int island = 0;                              // ranks of several hear nothing of each other
     std::chrono::milliseconds answers_after{0};  // who is less patient hears nothing
@@ -169,6 +170,7 @@ class World {
           if (other != rank && of(other).island == of(rank).island) of(other).watch->note(arrived);
       };
       hooks.has_left = [this](int peer) { return of(peer).has_left; };
+      hooks.awaited_leaver = [&added] { return added.awaited_leaver; };
       hooks.has_failed = [&added] { return added.has_failed; };
       hooks.fail_all = [this](const Status& status) {
         failures_.push_back(status.copy());

@@ -138,6 +138,11 @@ ROLE(put_fault) {
     ranks.destroy();
     return 0;
   }
+  if (what == "leaver") {  // sends no signal
+    if (rank == 1) return abort_and_wait(ranks);
+    wait();
+    return await_failure(ranks);
+  }
   if (what == "wait") {  // for one that is gone, or says nothing
     if (rank == 0) wait();
   } else {  // more than the connection has room for
@@ -188,6 +193,14 @@ TEST(MachinePutErrors, InArgumentsAreSaidOnTheSpot) {
                                         HasSubstr("FOREIGN 4"),
                                         HasSubstr("is not a live window of this communicator")));
   }
+}
+
+TEST(MachinePutErrors, OfAPeerThatHasLeftEndAWait) {
+  std::vector<Process> running = start("leaver");
+  for (Process& process : running) EXPECT_EQ(process.wait(), 0) << process.output();
+  EXPECT_THAT(running[0].output(),
+              AllOf(HasSubstr("FAILURE 6"), HasSubstr("ENDED"),
+                    HasSubstr("rank 0 waits in ncclWaitSignal for rank 1, which has left")));
 }
 
 class MachinePutFaults : public testing::TestWithParam<const char*> {};

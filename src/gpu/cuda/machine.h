@@ -102,6 +102,7 @@ class CudaMachine final : public Machine {
   Result<Memory> import_host(Fd fd, size_t bytes) override;
   Result<PointerInfo> pointer_info(const void* pointer) override;
   Status upload(int device, void* target, const void* source, size_t bytes) override;
+  Status download(int device, void* target, const void* source, size_t bytes) override;
 
   Result<size_t> mapping_granularity(int device) override;
   Result<Backing> backing_of(const void* pointer) override;
@@ -177,6 +178,7 @@ class CudaMachine final : public Machine {
   void note_closed(const char* what, int device, CuResult result);
   bool open_mapping(int device, std::span<std::byte> mapping, uint64_t guests);
   bool open_pool(int device, CuMemoryPool pool, uint64_t guests);
+  Status copy_now(int ordinal, void* target, const void* source, size_t bytes);
   Result<CuStream> internal_stream(int device);
   Status zero(int device, CuPointer address, size_t bytes);
   Result<ScopedContext> enter_any();

@@ -49,11 +49,19 @@ Status CudaMachine::zero(int ordinal, CuPointer address, size_t bytes) {
 }
 
 Status CudaMachine::upload(int ordinal, void* target, const void* source, size_t bytes) {
+  return copy_now(ordinal, target, source, bytes);
+}
+
+Status CudaMachine::download(int ordinal, void* target, const void* source, size_t bytes) {
+  return copy_now(ordinal, target, source, bytes);
+}
+
+Status CudaMachine::copy_now(int ordinal, void* target, const void* source, size_t bytes) {
   const ScopedContext scoped = TRY(enter(ordinal));
   const ScopedRelaxedCapture relaxed(driver_);
   CuStream stream = TRY(internal_stream(ordinal));
   TRY(driver_.check(driver_.cuMemcpyAsync(as_pointer(target), as_pointer(source), bytes, stream),
-                    "cuMemcpyAsync({} bytes to device {})", bytes, ordinal));
+                    "cuMemcpyAsync({} bytes to or from device {})", bytes, ordinal));
   return driver_.check(driver_.cuStreamSynchronize(stream),
                        "cuStreamSynchronize(internal stream of device {})", ordinal);
 }
