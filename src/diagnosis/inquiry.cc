@@ -147,6 +147,14 @@ void Watch::examine_wait(const Wait& wait) {
   follow(wait);
 }
 
+// A connection that breaks fails at both ends, and the rank that hears of it first may have left by
+// the time that the other one would tell why.
+std::string Watch::cause_of_leaving(int peer) const {
+  const auto state = hooks_.network != nullptr ? hooks_.network() : std::nullopt;
+  const transport::Traffic* const traffic = state ? state->find(peer) : nullptr;
+  return traffic == nullptr || traffic->broken.empty() ? "" : "; " + traffic->broken;
+}
+
 // True if the peer has left. A rank that has left cannot be asked. It leaves when its work is done,
 // so all its data are there. A wait for it that was seen after it had left will never end.
 bool Watch::is_doomed(const Wait& wait) {
@@ -161,8 +169,9 @@ bool Watch::is_doomed(const Wait& wait) {
     const calls::LoggedCall* const call = mine.find(wait.tag, wait.peer);
     fail_all(Status::remote_error(
         "rank {} waits in {} for rank {}, which has left the communicator (ncclCommDestroy or "
-        "ncclCommAbort) without taking part",
-        rank_, call != nullptr ? describe(call->call) : "a call", wait.peer));
+        "ncclCommAbort) without taking part{}",
+        rank_, call != nullptr ? describe(call->call) : "a call", wait.peer,
+        cause_of_leaving(wait.peer)));
   }
   return true;
 }
@@ -175,8 +184,9 @@ void Watch::examine_one_sided() {
   if (!awaited_leaver_ || awaited_leaver_ != before) return;
   fail_all(Status::remote_error(
       "rank {} waits in {} for rank {}, which has left the communicator (ncclCommDestroy or "
-      "ncclCommAbort) without taking part",
-      rank_, awaited_leaver_->second, awaited_leaver_->first));
+      "ncclCommAbort) without taking part{}",
+      rank_, awaited_leaver_->second, awaited_leaver_->first,
+      cause_of_leaving(awaited_leaver_->first)));
 }
 
 // Goes from this rank to the rank for which it waits, from there to the next, and so on, until it
@@ -276,8 +286,8 @@ bool Watch::name_leaver(const Wait& wait, const Account& mine) {
     if (!hooks_.has_left(other)) continue;
     fail_all(Status::remote_error(
         "rank {} has waited for {} s in {}, from which rank {} is missing: it has left the "
-        "communicator (ncclCommDestroy or ncclCommAbort)",
-        rank_, wait.seconds(), describe(call->call), other));
+        "communicator (ncclCommDestroy or ncclCommAbort){}",
+        rank_, wait.seconds(), describe(call->call), other, cause_of_leaving(other)));
     return true;
   }
   return false;

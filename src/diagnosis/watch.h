@@ -137,6 +137,7 @@ class Watch {
   void compare_with_neighbor();
   bool accuse(const std::optional<std::string>& text);
   void fail_all(const Status& status);
+  std::string cause_of_leaving(int peer) const;
   bool is_other_rank(int rank, int of) const { return rank >= 0 && rank < nranks_ && rank != of; }
 
   /// Names bad calls and long waits of the user's kernels.

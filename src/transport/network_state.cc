@@ -52,6 +52,7 @@ void NetworkState::join(NetworkState other) {
     found->parts += added.parts;
     found->bytes += added.bytes;
     found->is_under_way |= added.is_under_way;
+    if (found->broken.empty()) found->broken = added.broken;
     found->acknowledged = earlier(found->acknowledged, added.acknowledged);
     found->heard = earlier(found->heard, added.heard);
   }

@@ -34,6 +34,9 @@ struct Traffic {
   /// So long ago bytes last came from the peer; none: never.
   std::optional<std::chrono::milliseconds> heard{};
 
+  /// Why the connection with the peer has broken; empty: it has not. Other ranks are not told.
+  std::string broken{};
+
   /// Is the peer's proxy full, and is there more to send? It has room once the peer makes its call.
   bool waits_for_room() const { return is_under_way && parts == 0 && !unacknowledged; }
 };

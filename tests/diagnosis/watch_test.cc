@@ -365,6 +365,18 @@ TEST(Watch, ARankThatHasLeftIsWaitedForInVain) {
                                      HasSubstr("rank 1, which has left")));
 }
 
+TEST(Watch, ARankThatHasLeftIsNamedWithTheFailureOfItsConnection) {
+  World world(2);
+  world.call(0, all_reduce(1));
+  world.of(0).network.emplace().peers.push_back({.peer = 1, .broken = "the cable is cut"});
+  world.of(1).has_left = true;
+  for (const int repeats : {0, 1}) {
+    world.wait(0, 1, all_reduce(1), repeats);
+    world.pass(milliseconds(500));
+  }
+  EXPECT_THAT(world.failure(), HasSubstr("without taking part; the cable is cut"));
+}
+
 // Each of the two waits for the third one, too, and reports only the other.
 TEST(Watch, ACircleOfWaitsNamesARankThatHasLeft) {
   for (const Call& call : {all_reduce(1), broadcast(1, 2)}) {

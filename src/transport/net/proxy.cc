@@ -162,6 +162,7 @@ void Proxy::report(Engine& from, int peer, Status why) {
   {
     std::lock_guard lock(mutex_);
     broken_.insert(peer);
+    causes_.emplace(peer, kept->message());
   }
   from.loop().after(kBetterNews, [this, peer, kept] {
     // A peer that leaves without reading unneeded bytes resets the connection.
@@ -248,11 +249,13 @@ NetworkState Proxy::state() {
   // Before the acknowledgements are read, so that an acknowledgement in between counts as a recent
   // one.
   std::set<int> under_way;
+  std::map<int, std::string> causes;
   {
     std::lock_guard lock(mutex_);
     for (const auto& [name, end] : outgoing_)
       if (!end->is_flushed()) under_way.insert(name.peer);
     under_way.insert(broken_.begin(), broken_.end());
+    causes = causes_;
   }
   constexpr std::chrono::seconds kLately{60};
   const auto is_lately = [&](const std::optional<std::chrono::milliseconds>& age) {
@@ -262,8 +265,9 @@ NetworkState Proxy::state() {
   for (const auto& [peer, pulse] : pulses_) {
     Traffic traffic = pulse->traffic(peer);
     traffic.is_under_way = under_way.erase(peer) > 0;
-    if (traffic.is_under_way || traffic.unacknowledged || is_lately(traffic.heard) ||
-        is_lately(traffic.acknowledged))
+    if (const auto cause = causes.find(peer); cause != causes.end()) traffic.broken = cause->second;
+    if (traffic.is_under_way || !traffic.broken.empty() || traffic.unacknowledged ||
+        is_lately(traffic.heard) || is_lately(traffic.acknowledged))
       state.peers.push_back(traffic);
   }
   for (const int peer : under_way) {  // whose connection has not been thought of yet

@@ -143,6 +143,8 @@ class Proxy {
 
   // Messengers by peer; they are never moved.
   std::map<int, std::unique_ptr<Messenger>> made_messengers_ GUARDED_BY(mutex_);
+  // Why connections have broken, by peer.
+  std::map<int, std::string> causes_ GUARDED_BY(mutex_);
   // Peers of failures that wait for better news. Their data are lost for no fault of the ranks, so
   // nobody may judge the ranks by their waits meanwhile, and the end of the communicator waits for
   // the failure.
