@@ -104,8 +104,10 @@ Result<Completion> put(const PutArguments& arguments, int signal, int context, u
 
 Result<Completion> signal(int peer, int number, int context, unsigned flags, ncclComm_t handle,
                           cudaStream_t stream) {
-  const auto communicator = TRY(begin("ncclSignal", handle, peer, number, context, flags));
+  constexpr const char* kFunction = "ncclSignal";
+  const auto communicator = TRY(begin(kFunction, handle, peer, number, context, flags));
   OneSidedCall call;
+  call.function = kFunction;
   call.peer = peer;
   call.stream = stream;
   return Group::current().add_one_sided(communicator, std::move(call));
@@ -119,6 +121,7 @@ Result<Completion> wait(int count, const ncclWaitSignalDesc_t* descriptors, nccl
     return Status::invalid_argument("{} : nDesc argument {}, signalDescs argument {}", kFunction,
                                     count, static_cast<const void*>(descriptors));
   OneSidedCall call;
+  call.function = kFunction;
   call.stream = stream;
   for (int i = 0; i < count; ++i) {
     const ncclWaitSignalDesc_t& descriptor = descriptors[i];

@@ -115,6 +115,11 @@ uint64_t CallLog::count(Collective collective) const {
   return counts_[static_cast<size_t>(collective)];
 }
 
+void CallLog::note_function(const char* function) {
+  std::lock_guard lock(mutex_);
+  last_function_ = function;
+}
+
 const char* CallLog::last_function() const {
   std::lock_guard lock(mutex_);
   return last_function_;

@@ -81,7 +81,9 @@ class CallLog {
   uint64_t collectives() const EXCLUDES(mutex_);
   /// Calls of this kind so far, captured ones once.
   uint64_t count(Collective collective) const EXCLUDES(mutex_);
-  /// The API function of the last call; null: none yet.
+  /// A call that is not logged: one-sided ones have no order that ranks could compare.
+  void note_function(const char* function) EXCLUDES(mutex_);
+  /// The API function of the last call, logged or noted; null: none yet.
   const char* last_function() const EXCLUDES(mutex_);
   /// The stream of all live launches so far, whose order is the stream's. None: there were several
   /// streams, a capture, or no launch.

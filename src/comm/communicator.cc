@@ -65,9 +65,10 @@ Status Communicator::perform(std::span<calls::Task> tasks) {
 }
 
 Status Communicator::perform_one_sided(const operations::OneSidedCall& call) {
-  const InUse in_use = use(call.is_wait() ? "ncclWaitSignal" : "ncclPutSignal");
+  const InUse in_use = use(call.function);
   TRY(check_operable());
   TRY(ways_.check(call, membership_));
+  if (log_.is_open()) log_->note_function(call.function);
   return first_cause(one_sided_->run(call, Deadline::after(kConnectTime)));
 }
 

@@ -11,6 +11,7 @@ namespace niccolite::operations {
 
 /// A put with its signal, a signal alone (0 bytes), or a wait (`waits` is not empty).
 struct OneSidedCall {
+  const char* function = "ncclPutSignal";  // of the API
   const void* source = nullptr;
   // In the peer's copy of a window: its address in this process; null where the peer is on another
   // machine. The window's number and the place in it.

@@ -42,6 +42,10 @@ TEST(CallLog, KnowsTheFunctionOfTheLastCall) {
   EXPECT_STREQ(log.last_function(), "ncclSend");
   add(log, broadcast(1, 0));
   EXPECT_STREQ(log.last_function(), "ncclBroadcast");
+  const size_t logged = log.content(0).calls.size();
+  log.note_function("ncclWaitSignal");
+  EXPECT_STREQ(log.last_function(), "ncclWaitSignal");
+  EXPECT_EQ(log.content(0).calls.size(), logged) << "it is no call that ranks compare";
 }
 
 TEST(CallLog, KeepsTheNewestInOrder) {

@@ -217,6 +217,16 @@ TEST_P(MachinePutFaults, OfAPeerThatDiesAreAnError) {
               AllOf(HasSubstr("FAILURE 6"), HasSubstr("rank 1"), HasSubstr("ENDED")));
 }
 
+TEST(MachinePutErrors, OfNoCallAreSaidWithTheLastCallOfTheRank) {
+  std::vector<Process> running = start("wait");
+  for (Process& process : running)
+    ASSERT_TRUE(process.wait_for_line("WAITING")) << process.output();
+  running[1].kill(SIGKILL);
+  EXPECT_EQ(running[0].wait(), 0) << running[0].output();
+  EXPECT_THAT(running[0].output(),
+              testing::ContainsRegex("\\(ncclWaitSignal\\) NCCL WARN rank 1 .*ended"));
+}
+
 TEST_P(MachinePutFaults, OfAPeerThatStandsStillEndWithAnAbort) {
   std::vector<Process> running = start(GetParam(), "abort");
   for (Process& process : running)
