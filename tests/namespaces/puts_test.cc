@@ -2,7 +2,10 @@
 // NICs.
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <csignal>
 #include <cstdio>
+#include <vector>
 
 #include "tests/multi_process/put_programs.h"
 #include "tests/multi_process/ranks.h"
@@ -12,6 +15,8 @@ namespace niccolite::test {
 namespace {
 
 using std::chrono::seconds;
+using testing::AllOf;
+using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -107,6 +112,106 @@ ROLE(put_until) {
   REQUIRE_NCCL(ncclCommAbort(ranks.comms[0]));
   REQUIRE_CUDA(cudaStreamSynchronize(ranks.streams[0]));
   return 0;
+}
+
+// ... : puts by one communicator that name a window of another one, and then its own.
+ROLE(put_into_another) {
+  const LocalIds ids(arguments);
+  const int rank = std::stoi(arguments[3]);
+  LocalRanks one(ids.one, 2, rank, 1), two(ids.two, 2, rank, 1);
+  constexpr size_t kBytes = 100'000;
+  struct Window {
+    char* memory = nullptr;
+    ncclWindow_t handle = nullptr;
+  } mine, foreign;
+  const auto make = [](Window& window, ncclComm_t comm) {
+    REQUIRE_NCCL(ncclMemAlloc(reinterpret_cast<void**>(&window.memory), 2 * kBytes));
+    REQUIRE_NCCL(ncclCommWindowRegister(comm, window.memory, 2 * kBytes, &window.handle,
+                                        NCCL_WIN_COLL_SYMMETRIC));
+    REQUIRE_CUDA(cudaMemset(window.memory, 0, 2 * kBytes));
+  };
+  make(mine, one.comms[0]);
+  make(foreign, two.comms[0]);
+  const auto put = [&](const Window& from, const Window& into) {
+    const ncclResult_t result = ncclPutSignal(from.memory, kBytes, ncclChar, 1 - rank, into.handle,
+                                              kBytes, 0, 0, 0, one.comms[0], one.streams[0]);
+    if (result != ncclSuccess) std::printf("REFUSED %d %s\n", result, ncclGetLastError(nullptr));
+  };
+  put(mine, foreign);
+  put(foreign, mine);
+  // Both communicators go on.
+  REQUIRE_CUDA(cudaMemset(mine.memory, 10 + rank, kBytes));
+  put(mine, mine);
+  ncclWaitSignalDesc_t descriptor{1, 1 - rank, 0, 0};
+  REQUIRE_NCCL(ncclWaitSignal(1, &descriptor, one.comms[0], one.streams[0]));
+  REQUIRE_CUDA(cudaStreamSynchronize(one.streams[0]));
+  std::vector<char> found(kBytes);
+  REQUIRE_CUDA(cudaMemcpy(found.data(), mine.memory + kBytes, kBytes, cudaMemcpyDeviceToHost));
+  bool is_right = std::ranges::count(found, 11 - rank) == kBytes;
+  REQUIRE_CUDA(cudaMemcpy(found.data(), foreign.memory + kBytes, kBytes, cudaMemcpyDeviceToHost));
+  is_right &= std::ranges::count(found, 0) == kBytes;
+  is_right &= two.all_reduce(1000);
+  one.destroy();
+  two.destroy();
+  return is_right ? 0 : 1;
+}
+
+struct By {
+  const char* network;
+  bool is_verbs = false;
+};
+std::ostream& operator<<(std::ostream& out, const By& by) { return out << by.network; }
+
+/// Puts between two machines by sockets, and by virtual NICs.
+class PutFaults : public testing::TestWithParam<By> {
+ protected:
+  static Process::Environment environment() {
+    Process::Environment environment = environment_of({.name = "",
+                                                       .machines = 2,
+                                                       .devices = 1,
+                                                       .large_bytes = 0,
+                                                       .by_verbs = GetParam().is_verbs});
+    environment["NCCL_DEBUG"] = "WARN";
+    return environment;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(, PutFaults,
+                         testing::Values(By{"sockets"}
+#ifdef NICCOLITE_VVERBS
+                                         ,
+                                         By{"verbs", true}
+#endif
+                                         ),
+                         testing::PrintToStringParamName());
+
+TEST_P(PutFaults, WindowsOfAnotherCommunicatorAreRefusedAndNothingIsPut) {
+  NETWORK_OR_SKIP(network, .machines = 2);
+  std::vector<Process> running =
+      start(*network, {.role = "put_into_another", .environment = environment()});
+  for (Process& process : running) {
+    EXPECT_EQ(process.wait(), 0) << process.output();
+    EXPECT_THAT(process.output(),
+                AllOf(ContainsRegex("REFUSED 4 .* peerWin argument .* is not a live window of this "
+                                    "communicator"),
+                      ContainsRegex("REFUSED 4 .* localbuff argument .* are not in a window of "
+                                    "this communicator")));
+  }
+}
+
+TEST_P(PutFaults, OfARankThatIsKilledAreAnErrorOfTheOther) {
+  NETWORK_OR_SKIP(network, .machines = 2);
+  for (const char* const what : {"puts", "waits"}) {
+    std::vector<Process> running =
+        start(*network, {.role = "put_until", .rest = {what}, .environment = environment()});
+    for (Process& process : running)
+      ASSERT_TRUE(process.wait_for_line("ROUND 6")) << process.output();
+    running[1].kill(SIGKILL);
+    EXPECT_EQ(running[0].wait(seconds(30)), 0) << running[0].output();
+    EXPECT_THAT(
+        running[0].output(),
+        AllOf(ContainsRegex("FAILURE 6 rank 1 \\(process [0-9]+ on host .*\\) ended unexpectedly"),
+              ContainsRegex("\\((ncclWaitSignal|ncclPutSignal)\\) NCCL WARN rank 1")));
+  }
 }
 
 class CutPuts : public testing::TestWithParam<const char*> {};

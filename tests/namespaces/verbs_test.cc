@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <regex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/cli/command.h"
@@ -197,9 +198,9 @@ TEST_P(VerbsFault, LeavesTheDataToTheOtherPort) {
 INSTANTIATE_TEST_SUITE_P(
     , VerbsFault,
     ::testing::Values(Fault{"drop", "drop"}, Fault{"down", "down"}, Fault{"flush", "flush"},
-                      Fault{"port_down", "down", 2},
                       Fault{"refuse", "refuse"}, Fault{"gone", "gone"},
                       Fault{"gone_of_many", "gone", 0, {{"NCCL_IB_QPS_PER_CONNECTION", "4"}}},
+                      Fault{"port_down", "down", 2},
                       Fault{"down_of_many", "down", 0, {{"NCCL_IB_QPS_PER_CONNECTION", "4"}}},
                       Fault{"drop_of_split",
                             "drop",
@@ -260,7 +261,6 @@ TEST_F(VerbsFailure, OfALinkSaysThatThePortIsDown) {
   EXPECT_THAT(said[0], AllOf(HasSubstr("vnic0:1 on host "), HasSubstr("its port is down")));
 }
 
-TEST_F(VerbsFailure, OfMemoryIsNamed) {
 TEST_F(VerbsFailure, OfADeviceThatIsRemovedSaysSo) {
   NETWORK_OR_SKIP(network, .machines = 2);
   const std::vector<std::string> said = say(*network, "gone@0:40");
@@ -268,10 +268,15 @@ TEST_F(VerbsFailure, OfADeviceThatIsRemovedSaysSo) {
                              HasSubstr("the device has failed, or was removed")));
 }
 
+TEST_F(VerbsFailure, OfMemoryIsNamed) {
   NETWORK_OR_SKIP(network, .machines = 2);
-  const std::vector<std::string> said = say(*network, "mr@0:2");
-  EXPECT_THAT(said[0], AllOf(HasSubstr("vnic0:1 on host "), HasSubstr("refuses to register"),
-                             HasSubstr("Cannot allocate memory"), HasSubstr("ulimit -l")));
+  for (const auto& [fault, what] : {std::pair{"mr@0:0", "preparing to reach rank 1: vnic0:1"},
+                                    std::pair{"mr@0:2", "the connection with rank 1 (process"}}) {
+    const std::vector<std::string> said = say(*network, fault);
+    EXPECT_THAT(said[0], AllOf(HasSubstr(what), HasSubstr("vnic0:1 on host "),
+                               HasSubstr("refuses to register"),
+                               HasSubstr("Cannot allocate memory"), HasSubstr("ulimit -l")));
+  }
 }
 
 TEST_F(VerbsFailure, OfThePeersProcessIsAnError) {
@@ -283,6 +288,26 @@ TEST_F(VerbsFailure, OfThePeersProcessIsAnError) {
   running[1].kill(SIGKILL);
   EXPECT_EQ(running[0].wait(seconds(30)), 16) << running[0].output();  // 10 + ncclRemoteError
   EXPECT_THAT(running[0].output(), HasSubstr("rank 1"));
+}
+
+// Three machines, and each of them may be the one: the others name it.
+TEST_F(VerbsFailure, OfARankThatIsKilledIsAnErrorOfAllOthers) {
+  NETWORK_OR_SKIP(network, .machines = 3);
+  for (int victim = 0; victim < 3; ++victim) {
+    std::vector<Process> running = start(
+        *network,
+        {.role = "reduce_and_tell", .rest = {"300000", "1000000"}, .environment = with_nics("1")});
+    for (Process& process : running)
+      ASSERT_TRUE(process.wait_for_line("ROUND 5")) << process.output();
+    running[static_cast<size_t>(victim)].kill(SIGKILL);
+    for (int machine = 0; machine < 3; ++machine) {
+      if (machine == victim) continue;
+      Process& process = running[static_cast<size_t>(machine)];
+      EXPECT_EQ(process.wait(seconds(30)), 16) << process.output();  // 10 + ncclRemoteError
+      EXPECT_THAT(process.output(), ContainsRegex("\\(ncclAllReduce\\) NCCL WARN rank " +
+                                                  std::to_string(victim) + " .*ended"));
+    }
+  }
 }
 
 // ---- a choice that is none
