@@ -1,6 +1,9 @@
 #include "planner/plan.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
+#include <string>
 
 #include "algorithms/point_to_point.h"
 #include "planner/choice/call_settings.h"
@@ -137,9 +140,14 @@ executor::Cut Planner::cut(Collective collective, const Variant& variant) const 
 Result<Plan> Planner::collective(const Request& request, int most_channels) {
   // Operations side by side have channels of their own; teams have few, and the network's reducer
   // serves one operation.
-  const Helpers helpers{
-      .team = settings_.team_ranks > 0 && most_channels == 0 && is_for_switch(request),
-      .network = settings_.reducible.bits != 0 && most_channels == 0 && can_reduce(request)};
+  const auto help = [&](bool is_there, bool carries) {
+    if (!is_there) return Help::None;
+    if (!carries) return Help::NotOfIt;
+    return most_channels == 0 ? Help::Given : Help::NotShared;
+  };
+  const Helpers helpers{.team = help(settings_.team_ranks > 0, is_for_switch(request)),
+                        .network = help(settings_.reducible.bits != 0, can_reduce(request)),
+                        .request = &request};
   Choice choice =
       TRY(chosen(request.collective, request.bytes(), most_channels,
                  /*goes_direct=*/false, request.settings, helpers, type_that_matters(request)));
@@ -264,9 +272,14 @@ Result<Choice> Planner::chosen(Collective collective, size_t bytes, int most_cha
   const bool is_tuned = decide_ != nullptr && Tuner::decides(collective);
   Settings settings = is_message ? settings_of_message(goes_direct) : settings_;
   // A plug-in's decision does not say it when it travels between ranks.
-  if (!helpers.team || is_tuned) settings.team_ranks = 0;
-  if (!helpers.network && settings_.reducible.bits != 0 && !is_message)
-    settings = without_reducer(settings);
+  if (helpers.team != Help::Given || is_tuned) settings.team_ranks = 0;
+  const auto reduction = [&] {
+    return fmt::format("{} by {}", executor::name_of(helpers.request->type),
+                       name_of(helpers.request->op.operation));
+  };
+  if (helpers.team == Help::NotOfIt) settings.not_of_teams = reduction();
+  if (helpers.network == Help::NotOfIt) settings.not_of_reducer = reduction();
+  if (helpers.network == Help::NotShared) settings = without_reducer(settings);
   settings.type = type;
   const auto decide = [&] {
     if (own != nullptr) return choose_by(settings, *own, collective, bytes, most_channels);

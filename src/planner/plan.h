@@ -40,8 +40,15 @@ struct Plan {
 };
 
 /// The helpers of the ranks in an operation: a multicast team, the network's reducer.
+enum class Help : uint8_t {
+  None,       // there is no such helper
+  Given,      // it may carry the operation
+  NotOfIt,    // it does not reduce the type by the operation
+  NotShared,  // it does not carry operations that share a launch
+};
 struct Helpers {
-  bool team = false, network = false;
+  Help team = Help::None, network = Help::None;
+  const Request* request = nullptr;  // of a collective
 };
 
 class Planner {
@@ -128,7 +135,7 @@ class Planner {
   const int rank_;
   Decide decide_;                                                    // null: the cost model
   std::map<std::tuple<const Form*, int, bool>, Compiled> programs_;  // as program() has it
-  using Chosen = std::tuple<Collective, size_t, int, bool, const CallSettings*, bool, bool,
+  using Chosen = std::tuple<Collective, size_t, int, bool, const CallSettings*, Help, Help,
                             std::optional<executor::DataType>>;
   std::map<Chosen, Choice> choices_;  // as chosen() has it
 };

@@ -223,9 +223,12 @@ Settings without_reducer(const Settings& settings) {
     FormSet reducing;
     for (const Form& form : forms_of(collective))
       if (form.traits().through_network) reducing.set(index_of(form));
+    FormSet by_others = FormSet(all_forms(collective)) & ~reducing;
+    by_others.reset(kNvlsBit).reset(kNvlsTreeBit);
     FormSet& allowed = others.forms[static_cast<size_t>(c)];
-    allowed &= ~reducing;
-    if (allowed.none()) allowed = FormSet(all_forms(collective)) & ~reducing;
+    if ((allowed & reducing).none()) continue;
+    allowed &= by_others;
+    if (allowed.none()) allowed = by_others;
   }
   return others;
 }

@@ -81,6 +81,10 @@ struct Settings {
   /// The type of the operation's elements, where some algorithm of a file is for some types alone
   /// (Planner::type_that_matters()).
   std::optional<executor::DataType> type{};
+  // The operation, "int8 by sum", where multicast teams, or the network's reducer, do not carry it
+  // out although there are some.
+  std::string not_of_teams{};
+  std::string not_of_reducer{};
   bool maps_captured = true;  // ranks of other processes map the buffers of captured operations
   // All ranks of each machine are in a multicast team (transport/team.h), of this many at most; 0:
   // there is none.
@@ -135,9 +139,9 @@ inline bool allows(const Settings& settings, const Form& form) {
   return settings.forms[static_cast<size_t>(form.collective)].test(index_of(form));
 }
 
-/// The settings of an operation that the network's reducer does not carry: of a type that it does
-/// not know, or beside others in a launch. If NCCL_ALGO leaves nothing else, all others may carry
-/// it.
+/// The settings of an operation that shares a launch with others, which the network's reducer does
+/// not carry. No team does, either. If NCCL_ALGO leaves nothing else, all algorithms of ranks may
+/// carry it.
 Settings without_reducer(const Settings& settings);
 
 /// Forbids LL128 to all variants, because some link tears lines of 128 bytes. Errors: InvalidUsage

@@ -47,6 +47,37 @@ ROLE(reduce_through_network) {
   return 0;
 }
 
+// ...: all-reduces of a type that the switch does not know are refused, alone and in a group.
+// All-reduces of a type that it knows go on.
+ROLE(reduce_unknown_type) {
+  const LocalIds ids(arguments);
+  LocalRanks ranks(ids.one, std::stoi(arguments[2]), std::stoi(arguments[3]),
+                   std::stoi(arguments[4]));
+  std::vector<void*> buffers(ranks.comms.size());
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    REQUIRE_CUDA(cudaSetDevice(std::stoi(arguments[3]) + static_cast<int>(i)));
+    REQUIRE_CUDA(cudaMalloc(&buffers[i], 64));
+  }
+  const auto all_reduce = [&](int calls, ncclDataType_t type, ncclRedOp_t op) {
+    REQUIRE_NCCL(ncclGroupStart());
+    for (int call = 0; call < calls; ++call)
+      for (size_t i = 0; i < buffers.size(); ++i)
+        REQUIRE_NCCL(
+            ncclAllReduce(buffers[i], buffers[i], 8, type, op, ranks.comms[i], ranks.streams[i]));
+    return ncclGroupEnd();
+  };
+  for (const int calls : {1, 2}) {
+    if (all_reduce(calls, ncclFloat16, ncclProd) != ncclInvalidUsage) return 1;
+    std::printf("REFUSED %s\n", ncclGetLastError(nullptr));
+    REQUIRE_NCCL(all_reduce(calls, ncclFloat32, ncclSum));
+  }
+  REQUIRE_NCCL(ranks.finish());
+  for (void* const buffer : buffers) REQUIRE_CUDA(cudaFree(buffer));
+  if (!ranks.all_reduce(1000)) return 1;
+  ranks.destroy();
+  return 0;
+}
+
 /// Buffers of one rank that are registered.
 struct RegisteredBuffers {
   RegisteredBuffers(ncclComm_t of, size_t elements) : comm(of), count(elements) {
@@ -193,14 +224,31 @@ std::ostream& operator<<(std::ostream& out, const Layout& layout) {
 }
 class Collnet : public testing::TestWithParam<Layout> {};
 
-// Types and operations that the switch does not know go without it.
+// Types and operations that the switch does not know go by another algorithm of the list.
 TEST_P(Collnet, EveryOperationIsRightOnEveryRank) {
   COLLNET_OR_SKIP(network, GetParam().machines);
   std::vector<Process> running =
-      network.begin("work", GetParam().devices, {"3"}, {{"NCCL_ALGO", GetParam().algorithm}});
+      network.begin("work", GetParam().devices, {"3"},
+                    {{"NCCL_ALGO", fmt::format("{},ring", GetParam().algorithm)}});
   for (Process& process : running) {
     EXPECT_EQ(process.wait(seconds(60)), 0) << process.output();
     EXPECT_THAT(process.output(), Not(HasSubstr("NCCL WARN")));
+  }
+}
+
+// As in NCCL, a list that suits no operation has no silent way out.
+TEST(CollnetAlone, RefusesTypesThatTheSwitchDoesNotKnow) {
+  COLLNET_OR_SKIP(network, 2);
+  for (const char* const algorithms :
+       {"CollnetDirect", "CollnetDirect,NVLS", "NVLSTree,CollnetChain"}) {
+    std::vector<Process> running =
+        network.begin("reduce_unknown_type", 2, {}, {{"NCCL_ALGO", algorithms}});
+    for (Process& process : running) {
+      EXPECT_EQ(process.wait(seconds(40)), 0) << algorithms << ": " << process.output();
+      EXPECT_THAT(process.output(),
+                  AllOf(HasSubstr("CollNet does not reduce half by prod, as its plug-in says"),
+                        HasSubstr("as in NCCL_ALGO=CollnetDirect,ring")));
+    }
   }
 }
 

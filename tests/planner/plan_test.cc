@@ -1,5 +1,6 @@
 #include "planner/plan.h"
 
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -13,6 +14,7 @@ namespace {
 
 using executor::DataType;
 using executor::Protocol;
+using testing::AllOf;
 using testing::HasSubstr;
 
 Settings settings_for(gpu::Kind machine, int nranks, const Limits& limits = {}) {
@@ -106,7 +108,9 @@ TEST(Plan, GoesByATeamIfSwitchesReduceTheTypeByTheOperation) {
   const auto is_possible = [&](DataType type, Operation operation) {
     const Result<Plan> plan = Planner(settings, 0).collective(all_reduce(1000, type, operation));
     if (!plan.is_ok()) {
-      EXPECT_THAT(plan.status().message(), HasSubstr("switches do not reduce this type"));
+      EXPECT_THAT(plan.status().message(),
+                  HasSubstr(fmt::format("NVLS does not reduce {} by {}, as switches do not",
+                                        executor::name_of(type), name_of(operation))));
     }
     return plan.is_ok();
   };
@@ -125,7 +129,9 @@ TEST(Plan, GoesByATeamIfSwitchesReduceTheTypeByTheOperation) {
     EXPECT_FALSE(is_possible(type, Sum));
   // The order in which a switch reduces is its own.
   settings.is_invariant = true;
-  EXPECT_FALSE(is_possible(DataType::Float32, Sum));
+  EXPECT_THAT(
+      Planner(settings, 0).collective(all_reduce(1000, DataType::Float32, Sum)).status().message(),
+      HasSubstr("in the switch's order, which NICCOLITE_INVARIANT forbids"));
   EXPECT_TRUE(Planner(settings, 0)
                   .collective({.collective = Collective::AllGather, .count = 1000})
                   .is_ok());
@@ -305,7 +311,10 @@ Settings with_reducer(const Limits& limits = {}) {
 }
 
 TEST(PlanOfReducer, IsOfTheTypesAndOperationsThatTheNetworkKnows) {
-  Planner planner(with_reducer(), 0);
+  Settings settings = with_reducer();
+  settings.forms[static_cast<size_t>(Collective::AllReduce)].set(
+      index_of(*find_form(Collective::AllReduce, "ring")));
+  Planner planner(settings, 0);
   const auto is_reduced = [&](DataType type, Operation operation) {
     return planner.collective(all_reduce(1000, type, operation))
         ->choice.form->traits()
@@ -321,6 +330,33 @@ TEST(PlanOfReducer, IsOfTheTypesAndOperationsThatTheNetworkKnows) {
               {.collective = Collective::AllGather, .count = 1000, .type = DataType::Float16})
           .value();
   EXPECT_STREQ(gathered.choice.form->algorithm->name, "collnetdirect") << "only bytes";
+}
+
+// NCCL_ALGO=CollnetDirect, and with NVLS or NVLSTree beside it, on machines with and without a
+// team.
+TEST(PlanOfReducer, ListsThatSuitNoOperationAreRefusedWithTheirRemedy) {
+  for (const int team : {0, 2})
+    for (const size_t bit : {size_t{0}, kNvlsBit, kNvlsTreeBit}) {
+      SCOPED_TRACE(fmt::format("teams of {}, bit {}", team, bit));
+      Settings settings = with_reducer();
+      if (bit != 0) settings.forms[static_cast<size_t>(Collective::AllReduce)].set(bit);
+      set_team(settings, team);
+      const auto plan = [&](DataType type, Operation operation, int most_channels) {
+        return Planner(settings, 0).collective(all_reduce(1000, type, operation), most_channels);
+      };
+      for (const int most_channels : {0, 2}) {  // alone, and beside others in a launch
+        EXPECT_TRUE(plan(DataType::Float32, Operation::Sum, most_channels).is_ok());
+        const Result<Plan> refused = plan(DataType::Float16, Operation::Product, most_channels);
+        ASSERT_FALSE(refused.is_ok());
+        EXPECT_EQ(refused.status().code(), Code::InvalidUsage);
+        EXPECT_THAT(
+            refused.status().message(),
+            AllOf(HasSubstr("NCCL_ALGO of rank 0 leaves none"),
+                  HasSubstr(fmt::format("CollNet does not reduce {} by prod, as its plug-in says",
+                                        executor::name_of(DataType::Float16))),
+                  HasSubstr("as in NCCL_ALGO=CollnetDirect,ring")));
+      }
+    }
 }
 
 TEST(PlanOfReducer, HasSeveralChannelsAndIsOfOneOperation) {

@@ -32,6 +32,9 @@ std::string why_impossible(const Settings& settings, const Form& form, Protocol 
     if (settings.reducible.bits == 0)
       return "needs a network that reduces: a plug-in with NCCL's CollNet interface and "
              "NCCL_COLLNET_ENABLE=1";
+    if (!settings.not_of_reducer.empty())
+      return fmt::format("needs a network that reduces {}, and its plug-in does not",
+                         settings.not_of_reducer);
     if (form.collective != Collective::AllReduce && !settings.reducible.gathers)
       return "needs a CollNet plug-in of version 8 or later";
     if (protocol != Protocol::Simple) return "goes by Simple alone";
@@ -121,6 +124,8 @@ std::string names_of(const ProtocolSet& protocols) {
 
 std::string obstacle_to_team(const Settings& settings, const Variant& variant) {
   const Form& form = *variant.form;
+  if (!settings.not_of_teams.empty())
+    return fmt::format("needs a switch that reduces {}, and none does", settings.not_of_teams);
   if (settings.team_ranks == 0) return "needs a switch that multicasts, which the ranks have not";
   if (settings.is_invariant && schedule::reduces(form.collective))
     return "reduces in the switch's order, which NICCOLITE_INVARIANT forbids";
@@ -131,6 +136,39 @@ std::string obstacle_to_team(const Settings& settings, const Variant& variant) {
   if (!settings.protocols[kind][static_cast<size_t>(variant.protocol)])
     return "is left out by NCCL_PROTO";
   return {};
+}
+
+/// Why teams and the network's reducer, where NCCL_ALGO names them, do not carry out `collective`;
+/// sentences, each behind ". ".
+std::string why_not_helped(const Settings& settings, Collective collective) {
+  constexpr const char* kRemedy = "name an algorithm beside it that does, as in NCCL_ALGO={},ring";
+  const FormSet& allowed = settings.forms[static_cast<size_t>(collective)];
+  const char* const team = allowed.test(kNvlsBit)       ? "NVLS"
+                           : allowed.test(kNvlsTreeBit) ? "NVLSTree"
+                                                        : nullptr;
+  std::string text;
+  if (team != nullptr && !settings.not_of_teams.empty())
+    text += fmt::format(". {} does not reduce {}, as switches do not: {}", team,
+                        settings.not_of_teams, fmt::format(kRemedy, team));
+  else if (team != nullptr && settings.is_invariant && schedule::reduces(collective))
+    text +=
+        fmt::format(". {} reduces in the switch's order, which NICCOLITE_INVARIANT forbids", team);
+  else if (team != nullptr)
+    text += fmt::format(
+        ". {} has nothing for it: the ranks have no multicast team (NCCL_DEBUG=INFO says why at "
+        "initialization), or the operation is not one of teams",
+        team);
+  const bool names_reducer = std::ranges::any_of(forms_of(collective), [&](const Form& form) {
+    return form.traits().through_network && allowed.test(index_of(form));
+  });
+  if (names_reducer && !settings.not_of_reducer.empty())
+    text += fmt::format(". CollNet does not reduce {}, as its plug-in says: {}",
+                        settings.not_of_reducer, fmt::format(kRemedy, "CollnetDirect"));
+  else if (names_reducer)
+    text +=
+        ". CollNet has nothing for it: it needs several machines, NCCL_COLLNET_ENABLE=1 and a "
+        "network plug-in that reduces (docs/plugins.md)";
+  return text;
 }
 
 }  // namespace
@@ -198,27 +236,13 @@ Status why_none(const Settings& settings, Collective collective, size_t bytes) {
   if (variables.empty())
     return Status::invalid_usage("this version has no algorithm for {} over {} ranks",
                                  function_name(collective), settings.nranks);
-  const FormSet& allowed = settings.forms[static_cast<size_t>(collective)];
-  const bool names_nvls = allowed.test(kNvlsBit) || allowed.test(kNvlsTreeBit);
-  const std::span<const Form> forms = forms_of(collective);
-  const bool names_reducer = std::ranges::any_of(forms, [&](const Form& form) {
-    return form.traits().through_network && allowed.test(index_of(form));
-  });
   return Status::invalid_usage(
       "no algorithm/protocol available for {} of {} bytes over {} ranks: {} of rank 0 leave{} "
       "none. "
-      "This version has {} for so many ranks, by {}{}{}{}",
+      "This version has {} for so many ranks, by {}{}{}",
       function_name(collective), bytes, settings.nranks, variables,
       variables.find(" and ") != std::string::npos ? "" : "s", names.empty() ? "nothing" : names,
-      names_of(protocols_between_ranks(settings)), of_files,
-      names_nvls ? ". NVLS has nothing for it: the ranks have no multicast team (NCCL_DEBUG=INFO "
-                   "says why at initialization), or switches do not reduce this type by this "
-                   "operation, or the operation is not theirs"
-                 : "",
-      names_reducer
-          ? ". CollNet has nothing for it: it needs several machines, NCCL_COLLNET_ENABLE=1 "
-            "and a network plug-in that reduces (docs/plugins.md)"
-          : "");
+      names_of(protocols_between_ranks(settings)), of_files, why_not_helped(settings, collective));
 }
 
 }  // namespace niccolite::planner
