@@ -55,7 +55,8 @@ class ConnectionEvents;
 }
 namespace niccolite::transport {
 class Team;
-}
+class TeamRange;
+}  // namespace niccolite::transport
 namespace niccolite::transport::net {
 class Network;
 }
@@ -198,9 +199,10 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   /// Why this rank can be in no multicast team; empty: it may be. No call of the driver.
   std::string team_refusal() const;
   /// Makes the multicast team of the machine's ranks, and enters it in `settings`; null: there is
-  /// none.
-  Result<std::unique_ptr<transport::Team>> make_team(planner::Settings& settings,
-                                                     const Deadline& deadline);
+  /// none. `shared`: teams of the same ranks, which all ranks have, or none has.
+  Result<std::unique_ptr<transport::Team>> make_team(
+      planner::Settings& settings, const Deadline& deadline,
+      std::shared_ptr<transport::TeamRange> shared = {});
   /// Lets the network reduce, where it can and the user wants it. Collective over all ranks.
   Status connect_reducer(planner::Settings& settings, const Deadline& deadline);
   void share_buffers(bool of_captured);

@@ -12,6 +12,7 @@
 #include "base/parameters.h"
 #include "comm/communicator.h"
 #include "gpu/machine.h"
+#include "transport/endpoint.h"
 #include "transport/team.h"
 
 namespace niccolite::comm {
@@ -295,7 +296,13 @@ Status Communicator::start_as_child(const Child& child, Communicator& parent,
     ways_ = Ways::derive(parent.ways_, membership_, child.ranks, child.reaches_all);
     TRY(ways_.apply(settings, membership_));
     // Whatever fails before it fails on all ranks: they wait for each other here.
-    if (parent.has_team_) team = TRY(make_team(settings, time_for_all_ranks()));
+    if (parent.has_team_) {
+      // The switch's loads and stores are of all members, so that a team is of use to the ranks of
+      // whole machines alone.
+      const bool has_same_teams = membership_.has_whole_machines_of(parent.membership_);
+      team = TRY(make_team(settings, time_for_all_ranks(),
+                           has_same_teams ? parent.endpoint_->team_range() : nullptr));
+    }
   }
   TRY(control_.allocate(machine_));
   if (member_ != nullptr) TRY(serve_peers(settings, std::move(team)));

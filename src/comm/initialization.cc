@@ -239,9 +239,13 @@ std::string Communicator::team_refusal() const {
   return {};
 }
 
+// Communicators of the same ranks that can share a team. Each further one takes addresses alone.
+constexpr int kMostSharingTeam = 8;
+
 // The driver of GPUs that are to do without a team is not called.
-Result<std::unique_ptr<transport::Team>> Communicator::make_team(planner::Settings& settings,
-                                                                 const Deadline& deadline) {
+Result<std::unique_ptr<transport::Team>> Communicator::make_team(
+    planner::Settings& settings, const Deadline& deadline,
+    std::shared_ptr<transport::TeamRange> shared) {
   using transport::Team;
   // The planner takes a team only where the user names one, or where it knows its price.
   if (!planner::wants_team(settings)) {
@@ -260,13 +264,16 @@ Result<std::unique_ptr<transport::Team>> Communicator::make_team(planner::Settin
                                           .machines = membership_.machines(),
                                           .refusal = team_refusal(),
                                           .shape = planner::team_shape_for(settings, most),
+                                          .parts = kMostSharingTeam,
+                                          .shared = std::move(shared),
                                           .try_step = operations::try_team,
                                           .deadline = deadline}));
   if (outcome.team != nullptr) {
     has_team_ = true;
     planner::set_team(settings, most);
-    LOG(Info, Nvls, "NVLS multicast support is available on dev {} ({} channels)", device(),
-        settings.team_shape.channels);
+    LOG(Info, Nvls, "NVLS multicast support is available on dev {} ({} channels{})", device(),
+        settings.team_shape.channels,
+        outcome.is_shared ? ", by the team of the communicator that it is made from" : "");
   } else if (rank() == 0 && outcome.has_failed) {
     LOG(Warn, Nvls, "no NVLS multicast, so operations go other ways: {}", outcome.obstacle);
   } else if (rank() == 0) {

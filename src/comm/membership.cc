@@ -1,6 +1,7 @@
 #include "comm/membership.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <set>
 
@@ -34,6 +35,13 @@ void Membership::derive(const Membership& parent, std::span<const int> ranks) {
   }
   places_.graph = parent.places_.graph;
   places_.rails = parent.places_.rails;
+}
+
+bool Membership::has_whole_machines_of(const Membership& parent) const {
+  std::map<int, int> missing;  // ranks, by machine
+  for (const int machine : parent.machines_) ++missing[machine];
+  for (const int machine : machines_) --missing[machine];
+  return std::ranges::all_of(machines_, [&](int machine) { return missing[machine] == 0; });
 }
 
 bool Membership::spans_machines() const {

@@ -70,6 +70,8 @@ class Membership {
   bool is_remote(int peer) const {
     return machines_[static_cast<size_t>(peer)] != machines_[static_cast<size_t>(rank())];
   }
+  /// Are all ranks of its machines that `parent` has in this communicator, which was made from it?
+  bool has_whole_machines_of(const Membership& parent) const;
   bool spans_machines() const;
   int count_machines() const;
   /// The size of the teams of ranks that share a machine: ranks that follow each other. 1 where

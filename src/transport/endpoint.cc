@@ -75,6 +75,10 @@ executor::FifoShape Endpoint::shape_of(const End& end) const {
   return shapes[static_cast<size_t>(end.protocol)];
 }
 
+std::shared_ptr<TeamRange> Endpoint::team_range() const {
+  return team_ != nullptr ? team_->range() : nullptr;
+}
+
 size_t Endpoint::allocated_bytes() const {
   size_t bytes = 0;
   for (const auto& connector : connectors_) bytes += connector->device_bytes();

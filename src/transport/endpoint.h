@@ -101,6 +101,10 @@ class Endpoint {
   /// Addresses that connect() returned before lack the advertisements.
   void open_windows() { are_windows_open_ = true; }
 
+  /// This rank's end of its multicast team, for communicators of the same ranks; null: there is
+  /// none.
+  std::shared_ptr<TeamRange> team_range() const;
+
   /// Waits until all that this rank's kernels have sent to other machines is the network's, or
   /// never will be since the peer has left; false at the deadline.
   bool await_flush(const Deadline& deadline) const;

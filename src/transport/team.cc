@@ -1,6 +1,7 @@
 #include "transport/team.h"
 
 #include <algorithm>
+#include <bit>
 #include <map>
 #include <optional>
 #include <utility>
@@ -43,6 +44,7 @@ struct TeamWord {
   // After the first step, of the first rank of a machine: where the team is.
   std::string address{};
   Token token{};
+  uint64_t parts_in_use = 0;  // of a shared range
 
   Bytes encode() const {
     Writer writer;
@@ -50,6 +52,7 @@ struct TeamWord {
     writer.u8(has_failed ? 1 : 0);
     writer.text(address);
     writer.raw(std::as_bytes(std::span(token)));
+    writer.u64(parts_in_use);
     return std::move(writer).take();
   }
   static Result<TeamWord> decode(std::span<const std::byte> bytes, int rank) {
@@ -60,6 +63,7 @@ struct TeamWord {
     word.has_failed = reader.u8() != 0;
     word.address = reader.text(256);
     word.token = read_token(reader);
+    word.parts_in_use = reader.u64();
     TRY(reader.finish());
     return word;
   }
@@ -87,7 +91,17 @@ Result<std::vector<TeamWord>> tell(const Team::Options& options, const TeamWord&
 
 }  // namespace
 
-Team::~Team() = default;
+Team::~Team() {
+  if (part_ < 0) return;
+  unbind().ignore("the binding ends with the team at the latest");
+  memory_.reset();
+  // Only now: a communicator that takes the part binds its own memory there.
+  range_->give_part_back(part_);
+}
+
+size_t Team::slots_bytes(int members) const {
+  return shape_.slots_bytes() * lowering::kTeamPlaces * static_cast<size_t>(members);
+}
 
 /// Making: the state of a team that is being made. A driver call that never returns keeps it.
 struct Team::Making {
@@ -95,6 +109,7 @@ struct Team::Making {
   const int device;
   const executor::FifoShape shape;
   const size_t window_bytes;
+  const int parts;
   const int rank;
   const std::function<Status(gpu::Machine&, int, const executor::TeamTrial&)> try_step;
   std::unique_ptr<Team> team{};
@@ -104,8 +119,6 @@ struct Team::Making {
   std::shared_ptr<DescriptorServer> server{};
   TeamWord word{};      // of this rank, in the present step
   TeamWord of_first{};  // after the first step
-
-  gpu::Multicast& multicast() const { return machine.multicast(); }
 
   void number(std::span<const int> machines) {
     std::map<int, int> counts;  // ranks of each machine so far
@@ -121,15 +134,17 @@ struct Team::Making {
 
   Status create() {
     const auto members = static_cast<size_t>(count);
-    const size_t slots = shape.slots_bytes() * lowering::kTeamPlaces * members;
-    const auto up = [](size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; };
-    team->bound_ = up(std::max(slots, executor::kTrialBytes * members),
-                      TRY(multicast().binding_granularity(count)));
-    team->range_ = up(team->bound_ + window_bytes, TRY(multicast().granularity(count)));
+    team->range_ = TRY(TeamRange::plan(
+        machine, device,
+        {.members = count,
+         .parts = parts,
+         .part_bytes = std::max(team->slots_bytes(count), executor::kTrialBytes * members),
+         .window_bytes = window_bytes}));
+    team->range_->take_part(0);  // of a range that nobody else has yet
+    team->part_ = 0;
     if (rank != first) return {};
-    team->team_ = TRY(multicast().create(count, team->range_));
     word.token = TRY(draw_token());
-    offer = TeamOffer::make(word.token, TRY(multicast().export_team(team->team_)));
+    offer = TeamOffer::make(word.token, TRY(team->range_->create()));
     server = TRY(DescriptorServer::instance());
     word.address = server->address();
     return {};
@@ -143,22 +158,26 @@ struct Team::Making {
       else
         descriptor =
             TRY(fetch_descriptor(of_first.address, of_first.token, Deadline::after(kPatience)));
-      team->team_ = TRY(multicast().import_team(std::move(descriptor), team->range_));
+      TRY(team->range_->import(std::move(descriptor)));
     }
-    return multicast().join(team->team_, device);
+    return team->range_->join();
   }
 
   Status bind() {
-    team->memory_ = TRY(machine.allocate(device, team->bound_, /*shareable=*/true));
-    TRY(team->bind());
-    team->mapping_ = TRY(multicast().map(team->team_, device));
-    return {};
+    TRY(bind_memory(team->range_->part_bytes()));
+    return team->range_->map();
+  }
+  Status bind_part() { return bind_memory(team->range_->whole(team->slots_bytes(count))); }
+  Status bind_memory(size_t bytes) {
+    team->bytes_ = bytes;
+    team->memory_ = TRY(machine.allocate(device, bytes, /*shareable=*/true));
+    return team->bind();
   }
 
   Status try_step_of(executor::TeamTrial::Step step) {
     return try_step(machine, device,
                     {.step = step,
-                     .team = team->mapping_.data(),
+                     .team = team->range_->at(team->offset()),
                      .own = static_cast<const std::byte*>(team->memory_.data()),
                      .number = static_cast<uint32_t>(team->numbers_[static_cast<size_t>(rank)]),
                      .members = static_cast<uint32_t>(count)});
@@ -167,20 +186,64 @@ struct Team::Making {
   Status look_at_patterns() { return try_step_of(executor::TeamTrial::Step::Look); }
 };
 
-Result<Team::Outcome> Team::make(const Options& options) {
-  const auto making = std::make_shared<Making>(Making{options.machine, options.device,
-                                                      options.shape, options.window_bytes,
-                                                      options.member.rank(), options.try_step});
+std::shared_ptr<Team::Making> Team::begin(const Options& options) {
+  auto making = std::make_shared<Making>(Making{options.machine, options.device, options.shape,
+                                                options.window_bytes, options.parts,
+                                                options.member.rank(), options.try_step});
   making->team.reset(new Team(options.machine, options.device, options.shape));
   making->team->rank_ = making->rank;
   making->number(options.machines);
-  const auto in_time = [&](const char* what, Status (Making::*step)()) -> TeamWord {
-    const std::optional<Status> status =
-        run_within("nccl team", kPatience, [making, step] { return ((*making).*step)(); });
-    if (status && status->is_ok()) return std::move(making->word);
-    return {.obstacle = obstacle(what, status), .has_failed = true};
-  };
+  return making;
+}
 
+TeamWord Team::in_time(const std::shared_ptr<Making>& making, const char* what,
+                       Status (Making::*step)()) {
+  const std::optional<Status> status =
+      run_within("nccl team", kPatience, [making, step] { return ((*making).*step)(); });
+  if (status && status->is_ok()) return std::move(making->word);
+  return {.obstacle = obstacle(what, status), .has_failed = true};
+}
+
+// The part of each machine's team that none of its ranks uses; all ranks find the same ones. A rank
+// that makes two communicators at once may have given the part away since it told. The switch and
+// the team's addresses have been tried when the team was made.
+Result<std::optional<Team::Outcome>> Team::share(const Options& options) {
+  const std::shared_ptr<Making> making = begin(options);
+  making->team->range_ = options.shared;
+  TeamWord word{.obstacle = options.refusal, .parts_in_use = options.shared->parts_in_use()};
+  if (making->team->slots_bytes(making->count) > options.shared->part_bytes())
+    word.obstacle = "the slots are larger than a part";
+  Outcome outcome;
+  const std::vector<TeamWord> words = TRY(tell(options, word, outcome));
+  if (!outcome.obstacle.empty()) return std::optional<Outcome>();
+  std::map<int, uint64_t> in_use;  // by machine
+  for (size_t rank = 0; rank < words.size(); ++rank)
+    in_use[options.machines[rank]] |= words[rank].parts_in_use;
+  const int parts = options.shared->parts();
+  for (const auto& [machine, bits] : in_use)
+    if (std::countr_one(bits) >= parts) return std::optional<Outcome>();
+  const int part = std::countr_one(in_use[options.machines[static_cast<size_t>(making->rank)]]);
+
+  word = {};
+  if (!options.shared->take_part(part)) {
+    word.obstacle = "another communicator has the part";
+  } else {
+    making->team->part_ = part;
+    word = in_time(making, "binding memory to a multicast team", &Making::bind_part);
+  }
+  TRY(tell(options, word, outcome));
+  if (!outcome.obstacle.empty() && !outcome.has_failed) return std::optional<Outcome>();
+  if (outcome.obstacle.empty()) outcome.team = std::move(making->team);
+  outcome.is_shared = true;
+  return std::optional(std::move(outcome));
+}
+
+Result<Team::Outcome> Team::make(const Options& options) {
+  if (options.shared != nullptr) {
+    std::optional<Outcome> shared = TRY(share(options));
+    if (shared) return *std::move(shared);
+  }
+  const std::shared_ptr<Making> making = begin(options);
   TeamWord word;
   if (!options.refusal.empty()) {
     word.obstacle = options.refusal;
@@ -190,7 +253,7 @@ Result<Team::Outcome> Team::make(const Options& options) {
   } else if (!options.machine.multicast().has_multicast(options.device)) {
     word.obstacle = "its GPU cannot be in a multicast team";
   } else {
-    word = in_time("making a multicast team", &Making::create);
+    word = in_time(making, "making a multicast team", &Making::create);
   }
   Outcome outcome;
   std::vector<TeamWord> words = TRY(tell(options, word, outcome));
@@ -203,14 +266,24 @@ Result<Team::Outcome> Team::make(const Options& options) {
       {"storing to a multicast team", &Making::store_pattern},
       {"trying a multicast team", &Making::look_at_patterns}};
   for (const auto& [what, step] : kSteps) {
-    TRY(tell(options, in_time(what, step), outcome));
+    TRY(tell(options, in_time(making, what, step), outcome));
     if (!outcome.obstacle.empty()) return outcome;
   }
   outcome.team = std::move(making->team);
   return outcome;
 }
 
-Status Team::bind() { return machine_.multicast().bind(team_, device_, 0, memory_.data(), bound_); }
+Status Team::bind() {
+  TRY(range_->bind(offset(), memory_.data(), bytes_));
+  is_bound_ = true;
+  return {};
+}
+
+Status Team::unbind() {
+  if (!is_bound_) return {};
+  is_bound_ = false;
+  return range_->unbind(offset(), bytes_);
+}
 
 std::string Team::obstacle(const char* what, const std::optional<Status>& status) {
   if (status) return fmt::format("{}: {}. {}", what, status->message(), kRemedy);
@@ -225,8 +298,7 @@ std::optional<Status> Team::bind_window(const std::shared_ptr<Team>& team, size_
   const auto bind = [team, offset, pieces = std::move(pieces), keep = std::move(keep)]() -> Status {
     size_t at = offset;
     for (size_t i = 0; i < pieces.size(); at += pieces[i].bytes, ++i) {
-      Status status = team->machine_.multicast().bind(team->team_, team->device_, at,
-                                                      pieces[i].memory, pieces[i].bytes);
+      Status status = team->range_->bind(at, pieces[i].memory, pieces[i].bytes);
       if (status.is_ok()) continue;
       team->unbind_window(offset, std::span(pieces).first(i));
       return status;
@@ -238,9 +310,7 @@ std::optional<Status> Team::bind_window(const std::shared_ptr<Team>& team, size_
 
 void Team::unbind_window(size_t offset, std::span<const Piece> pieces) {
   for (const Piece& piece : pieces) {
-    machine_.multicast()
-        .unbind(team_, device_, offset, piece.bytes)
-        .ignore("the binding ends with the team at the latest");
+    range_->unbind(offset, piece.bytes).ignore("the binding ends with the team at the latest");
     offset += piece.bytes;
   }
 }
@@ -251,13 +321,13 @@ void Team::set_slots(const executor::Port& port, executor::PortAddress& address)
   const auto place =
       static_cast<size_t>(numbers_[static_cast<size_t>(owner)] * lowering::kTeamPlaces + port.tag -
                           lowering::kFirstTeamTag);
-  const size_t offset = place * shape_.slots_bytes();
-  address.slots = static_cast<std::byte*>(memory_.data()) + offset;
-  address.team = mapping_.data() + offset;
+  const size_t slots = place * shape_.slots_bytes();
+  address.slots = static_cast<std::byte*>(memory_.data()) + slots;
+  address.team = range_->at(offset() + slots);
 }
 
 Status Team::suspend() {
-  TRY(machine_.multicast().unbind(team_, device_, 0, bound_));
+  TRY(unbind());
   return machine_.suspend_memory(memory_);
 }
 

@@ -1,8 +1,8 @@
 // Team: the multicast team (gpu/multicast.h) of a communicator's ranks on one machine, with the
 // memory that this rank has in it: slots that every rank of the machine stores to, or loads from,
-// at once.
+// at once. The slots of a communicator are a part of the team's range (team_range.h):
 //
-//   range of the team       [owner][place] slots of FifoShape::slots_bytes(), then room for windows
+//   part of the range       [owner][place] slots of FifoShape::slots_bytes()
 //     owner                 the rank that stores to all, or loads of all, by its number on the machine
 //     place                 lowering::Routes::tag_in_program() of its connections
 //
@@ -26,14 +26,16 @@
 #include "executor/protocol/fifo.h"
 #include "executor/team_trial.h"
 #include "gpu/memory.h"
-#include "gpu/multicast.h"
 #include "lowering/routes.h"
+#include "transport/team_range.h"
 
 namespace niccolite::gpu {
 class Machine;
 }
 
 namespace niccolite::transport {
+
+struct TeamWord;
 
 class Team {
  public:
@@ -46,6 +48,10 @@ class Team {
     std::string refusal{};          // why this rank wants none; empty: it wants one, as all must
     executor::FifoShape shape;      // of each connection; equal on all ranks
     size_t window_bytes = 0;        // of the range, behind the slots; equal on all ranks
+    int parts = 1;  // of the range: communicators that can share the team; equal on all ranks
+    /// This rank's end of teams whose members are the same ranks, where a communicator has some.
+    /// All ranks have one, or none has.
+    std::shared_ptr<TeamRange> shared{};
     /// Carries out a step of the trial of the addresses (executor/team_trial.h).
     std::function<Status(gpu::Machine&, int device, const executor::TeamTrial&)> try_step;
     Deadline deadline = Deadline::never();
@@ -55,9 +61,10 @@ class Team {
     std::unique_ptr<Team> team;
     std::string obstacle;
     bool has_failed = false;  // else nobody has tried
+    bool is_shared = false;   // `team` is a part of Options::shared
   };
   /// Collective over all ranks: all machines have a team, or none has. An error is one of the
-  /// member's.
+  /// member's. Makes teams where the shared ones have no part left that is large enough.
   static Result<Outcome> make(const Options& options);
   Team(const Team&) = delete;
   ~Team();
@@ -67,10 +74,12 @@ class Team {
   void set_slots(const executor::Port& port, executor::PortAddress& address) const;
   size_t bytes() const { return memory_.bytes(); }
 
+  /// The range, which communicators of the same ranks may share.
+  const std::shared_ptr<TeamRange>& range() const { return range_; }
   /// The part of the range that has windows; the team's address of a byte of it.
-  size_t windows_begin() const { return bound_; }
-  size_t windows_end() const { return range_; }
-  std::byte* at(size_t offset) const { return mapping_.data() + offset; }
+  size_t windows_begin() const { return range_->windows_begin(); }
+  size_t windows_end() const { return range_->bytes(); }
+  std::byte* at(size_t offset) const { return range_->at(offset); }
   struct Piece {
     const void* memory;
     size_t bytes;
@@ -95,18 +104,27 @@ class Team {
   Team(gpu::Machine& machine, int device, const executor::FifoShape& shape)
       : machine_(machine), device_(device), shape_(shape) {}
   struct Making;
+  static std::shared_ptr<Making> begin(const Options& options);
+  /// The outcome of a step with a time limit.
+  static TeamWord in_time(const std::shared_ptr<Making>& making, const char* what,
+                          Status (Making::*step)());
+  /// Nothing: the shared teams have no room, on all ranks.
+  static Result<std::optional<Outcome>> share(const Options& options);
+  size_t slots_bytes(int members) const;
+  size_t offset() const { return static_cast<size_t>(part_) * range_->part_bytes(); }
   Status bind();
+  Status unbind();
 
   gpu::Machine& machine_;
   const int device_;
   const executor::FifoShape shape_;
   std::vector<int> numbers_;  // by rank: its number on its machine
   int rank_ = 0;
-  size_t bound_ = 0;  // bytes of the range for slots
-  size_t range_ = 0;  // bytes
+  std::shared_ptr<TeamRange> range_;
+  int part_ = -1;     // of the range; -1: none has been taken
+  size_t bytes_ = 0;  // of the memory
+  bool is_bound_ = false;
   gpu::Memory memory_;
-  gpu::MulticastTeam team_;
-  gpu::MulticastMapping mapping_;
 };
 
 }  // namespace niccolite::transport

@@ -18,14 +18,21 @@ namespace {
 // Before the library reads its variables.
 const int kIsSet = setenv("NICCOLITE_DEVICES", "virtual:16", 1);
 
+/// Communicators that are made meanwhile have these algorithms.
+class ScopedAlgorithms {
+ public:
+  explicit ScopedAlgorithms(const char* algorithms) { setenv("NCCL_ALGO", algorithms, 1); }
+  ~ScopedAlgorithms() { unsetenv("NCCL_ALGO"); }
+  ScopedAlgorithms(const ScopedAlgorithms&) = delete;
+};
+
 /// A cluster whose ranks go by a team alone.
 class TeamCluster {
  public:
   explicit TeamCluster(int nranks, const char* algorithms = "NVLS") {
     EXPECT_EQ(kIsSet, 0);
-    setenv("NCCL_ALGO", algorithms, 1);
+    const ScopedAlgorithms by_team(algorithms);
     cluster_.emplace(nranks);
-    unsetenv("NCCL_ALGO");
   }
   Cluster& operator*() { return *cluster_; }
 
@@ -253,6 +260,187 @@ TEST(Nvls, SuspendedCommunicatorsGoOnByTheirTeam) {
     for (const Call call : kCalls)
       ASSERT_NO_FATAL_FAILURE(check(cluster, {call, ncclFloat, ncclSum, 9999, false}));
   }
+}
+
+// ---- communicators of the same ranks, which share a team
+
+/// Communicators of one rank each, with streams and buffers of their own.
+class Siblings {
+ public:
+  static constexpr size_t kCount = 60'000;
+  /// Splits all of `parents`; the ranks are in the same or in the opposite order.
+  explicit Siblings(const std::vector<ncclComm_t>& parents, bool is_reversed = false)
+      : Siblings(split(parents, is_reversed)) {}
+  /// Communicators that are there.
+  struct Made {
+    std::vector<ncclComm_t> comms;
+  };
+  explicit Siblings(Made made) : comms_(std::move(made.comms)), streams_(comms_.size()) {
+    for (int i = 0; i < nranks(); ++i) {
+      EXPECT_CUDA(cudaSetDevice(i));
+      EXPECT_CUDA(
+          cudaStreamCreateWithFlags(&streams_[static_cast<size_t>(i)], cudaStreamNonBlocking));
+      buffers_.emplace_back(i, kCount * sizeof(float));
+    }
+  }
+  Siblings(Siblings&&) = default;
+  ~Siblings() {
+    destroy();
+    for (const cudaStream_t stream : streams_) EXPECT_CUDA(cudaStreamDestroy(stream));
+  }
+  const std::vector<ncclComm_t>& comms() const { return comms_; }
+
+  /// An all-reduce in place, of all ranks or of the first ones.
+  void start(size_t ranks) {
+    for (size_t i = 0; i < ranks; ++i)
+      buffers_[i].write(input(ncclFloat, ncclSum, static_cast<int>(i), kCount, nranks()));
+    EXPECT_NCCL(ncclGroupStart());
+    for (size_t i = 0; i < ranks; ++i)
+      EXPECT_NCCL(ncclAllReduce(buffers_[i].data(), buffers_[i].data(), kCount, ncclFloat, ncclSum,
+                                comms_[i], streams_[i]));
+    EXPECT_NCCL(ncclGroupEnd());
+  }
+  void start() { start(comms_.size()); }
+  void expect_sums() {
+    const Bytes want = expected(ncclFloat, ncclSum, kCount, nranks());
+    for (size_t i = 0; i < comms_.size(); ++i) {
+      EXPECT_CUDA(cudaStreamSynchronize(streams_[i]));
+      EXPECT_TRUE(buffers_[i].read() == want && buffers_[i].guards_are_intact()) << "rank " << i;
+    }
+  }
+  void reduce() {
+    start();
+    expect_sums();
+  }
+  void destroy() { end(ncclCommDestroy); }
+  void abort() { end(ncclCommAbort); }
+
+ private:
+  static Made split(const std::vector<ncclComm_t>& parents, bool is_reversed) {
+    const ScopedAlgorithms by_team("NVLS");
+    Made made{std::vector<ncclComm_t>(parents.size())};
+    const int n = static_cast<int>(parents.size());
+    EXPECT_NCCL(ncclGroupStart());
+    for (int i = 0; i < n; ++i)
+      EXPECT_NCCL(ncclCommSplit(parents[static_cast<size_t>(i)], 0, is_reversed ? n - i : i,
+                                &made.comms[static_cast<size_t>(i)], nullptr));
+    EXPECT_NCCL(ncclGroupEnd());
+    return made;
+  }
+  int nranks() const { return static_cast<int>(streams_.size()); }
+  void end(ncclResult_t (*end_one)(ncclComm_t)) {
+    for (ncclComm_t& comm : comms_) {
+      if (comm == nullptr) continue;
+      EXPECT_NCCL(end_one(std::exchange(comm, nullptr)));
+    }
+  }
+  std::vector<ncclComm_t> comms_;
+  std::vector<cudaStream_t> streams_;
+  std::vector<DeviceBuffer> buffers_;
+};
+
+TEST(SharedTeam, CommunicatorsWorkAtOnce) {
+  TeamCluster team(4);
+  std::vector<Siblings> all;
+  all.reserve(3);
+  all.emplace_back((*team).comms());
+  all.emplace_back((*team).comms(), /*is_reversed=*/true);
+  all.emplace_back(all[1].comms());  // a split of a split
+  for (int round = 0; round < 10; ++round) {
+    for (Siblings& siblings : all) siblings.start();
+    ASSERT_NO_FATAL_FAILURE(check(*team, {Call::AllReduce, ncclFloat, ncclSum, 70'001, false}));
+    for (Siblings& siblings : all) siblings.expect_sums();
+  }
+}
+
+TEST(SharedTeam, OutlivesTheCommunicatorThatMadeIt) {
+  std::optional<TeamCluster> team(3);
+  Siblings child((**team).comms());
+  child.reduce();
+  team.reset();
+  child.reduce();
+  Siblings grandchild(child.comms());
+  grandchild.reduce();
+  child.destroy();
+  grandchild.reduce();
+}
+
+TEST(SharedTeam, HasRoomAgainWhenASplitEnds) {
+  TeamCluster team(3);
+  for (int round = 0; round < 20; ++round) {
+    Siblings child((*team).comms());
+    child.reduce();
+    ASSERT_NO_FATAL_FAILURE(check(*team, {Call::AllReduce, ncclFloat, ncclSum, 9999, false}));
+  }
+}
+
+// More than have parts: the further ones have teams of their own.
+TEST(SharedTeam, HasNoRoomForAnyNumberOfSplits) {
+  TeamCluster team(2);
+  std::vector<Siblings> all;
+  all.reserve(12);
+  for (int i = 0; i < 12; ++i) all.emplace_back((*team).comms());
+  for (Siblings& siblings : all) siblings.start();
+  for (Siblings& siblings : all) siblings.expect_sums();
+}
+
+// Two communicators of one team split at the same time, on each rank in an order of its own: one
+// part is never given to both.
+TEST(SharedTeam, SplitsAtOnceHaveDifferentParts) {
+  constexpr size_t kRanks = 3;
+  TeamCluster team(kRanks);
+  Siblings child((*team).comms());
+  const ScopedAlgorithms by_team("NVLS");
+  for (int round = 0; round < 10; ++round) {
+    const std::vector<ncclComm_t>* const parents[] = {&(*team).comms(), &child.comms()};
+    Siblings::Made made[2];
+    for (Siblings::Made& of : made) of.comms.resize(kRanks);
+    std::vector<std::thread> threads;
+    for (size_t rank = 0; rank < kRanks; ++rank)
+      for (size_t i = 0; i < 2; ++i)
+        threads.emplace_back([&, rank, i] {
+          EXPECT_CUDA(cudaSetDevice(static_cast<int>(rank)));
+          EXPECT_NCCL(ncclCommSplit((*parents[i])[rank], 0, 0, &made[i].comms[rank], nullptr));
+        });
+    for (std::thread& thread : threads) thread.join();
+    Siblings one(std::move(made[0])), two(std::move(made[1]));
+    one.start();
+    two.start();
+    child.reduce();
+    one.expect_sums();
+    two.expect_sums();
+  }
+}
+
+TEST(SharedTeam, OutlivesAnAbort) {
+  std::optional<TeamCluster> team(3);
+  Siblings one((**team).comms()), two((**team).comms());
+  one.reduce();
+  one.start(2);  // the last rank does not come
+  two.reduce();
+  one.abort();
+  two.reduce();
+  ASSERT_NO_FATAL_FAILURE(check(**team, {Call::AllReduce, ncclFloat, ncclSum, 70'001, false}));
+  Siblings three((**team).comms());  // in the part of the aborted one
+  three.reduce();
+  (**team).abort();
+  two.reduce();
+  three.reduce();
+}
+
+TEST(SharedTeam, SuspendsOneCommunicatorAndNoOther) {
+  TeamCluster team(2);
+  Siblings child((*team).comms());
+  const auto all = [&](auto&& call) {
+    std::vector<std::thread> threads;
+    for (const ncclComm_t comm : child.comms())
+      threads.emplace_back([&call, comm] { EXPECT_NCCL(call(comm)); });
+    for (std::thread& thread : threads) thread.join();
+  };
+  all([](ncclComm_t comm) { return ncclCommSuspend(comm, NCCL_SUSPEND_MEM); });
+  ASSERT_NO_FATAL_FAILURE(check(*team, {Call::AllReduce, ncclFloat, ncclSum, 9999, false}));
+  all(ncclCommResume);
+  child.reduce();
 }
 
 TEST(Nvls, NamedNotAtAllItIsNotTaken) {

@@ -74,5 +74,22 @@ TEST(Membership, AChildOfTheSecondMachineAloneSpansNone) {
   EXPECT_EQ(child.team_size(), 2);
 }
 
+// Their multicast teams serve it.
+TEST(Membership, AChildMayHaveAllRanksOfItsMachines) {
+  const Membership parent = of(0, {0, 0, 1, 1, 1});
+  const auto has = [&](std::vector<int> ranks) {
+    Membership child({.hash = 8, .nranks = static_cast<int>(ranks.size()), .rank = 0});
+    child.derive(parent, ranks);
+    return child.has_whole_machines_of(parent);
+  };
+  EXPECT_TRUE(has({0, 1, 2, 3, 4}));
+  EXPECT_TRUE(has({4, 0, 2, 1, 3}));
+  EXPECT_TRUE(has({1, 0}));
+  EXPECT_TRUE(has({2, 3, 4}));
+  EXPECT_FALSE(has({2, 3}));
+  EXPECT_FALSE(has({0, 1, 2}));
+  EXPECT_FALSE(has({0, 2}));
+}
+
 }  // namespace
 }  // namespace niccolite::comm

@@ -41,6 +41,39 @@ ROLE(by_team) {
   return 0;
 }
 
+/// A communicator of each rank of `local`, of this color and key.
+std::vector<ncclComm_t> split(const LocalRanks& local, int color, int key) {
+  std::vector<ncclComm_t> made(local.comms.size());
+  REQUIRE_NCCL(ncclGroupStart());
+  for (size_t i = 0; i < made.size(); ++i)
+    REQUIRE_NCCL(ncclCommSplit(local.comms[i], color, key, &made[i], nullptr));
+  REQUIRE_NCCL(ncclGroupEnd());
+  return made;
+}
+
+// id nranks first count: splits of all ranks, in their order and with the processes the other way
+// round, and of this process's ranks alone.
+ROLE(split_often) {
+  const int first = std::stoi(arguments[2]);
+  LocalRanks local(to_id(arguments[0]), std::stoi(arguments[1]), first, std::stoi(arguments[3]));
+  if (!local.all_reduce(1003)) return 1;
+  for (int round = 0; round < 3; ++round) {
+    std::vector<ncclComm_t> one = split(local, 0, 0), two = split(local, 0, -first);
+    for (std::vector<ncclComm_t>* const of : {&one, &two}) {
+      std::swap(*of, local.comms);
+      if (!local.all_reduce(300'007)) return 1;
+      std::swap(*of, local.comms);
+      if (!local.all_reduce(70'001)) return 1;
+      for (const ncclComm_t comm : *of) REQUIRE_NCCL(ncclCommDestroy(comm));
+    }
+  }
+  std::printf("PARTS\n");
+  std::fflush(stdout);
+  for (const ncclComm_t comm : split(local, first, 0)) REQUIRE_NCCL(ncclCommDestroy(comm));
+  local.destroy();
+  return 0;
+}
+
 // id nranks first count: the first operation is refused on all ranks.
 ROLE(refused_by_team) {
   LocalRanks local(to_id(arguments[0]), std::stoi(arguments[1]), std::stoi(arguments[2]),
@@ -153,6 +186,57 @@ TEST(NvlsOverProcesses, ATeamGivesRightResults) {
     }
     EXPECT_THAT(running[0].output(), HasSubstr("Algo NVLS proto SIMPLE"));
   }
+}
+
+size_t count_of(const std::string& text, const std::string& part) {
+  size_t count = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+TEST(NvlsOverProcesses, SplitsOfAllRanksShareOneTeam) {
+  const Process::Environment environment{
+      {"NCCL_ALGO", "NVLS,ring"}, {"NCCL_DEBUG", "TRACE"}, {"NCCL_DEBUG_SUBSYS", "NVLS"}};
+  std::vector<Process> running = run("split_often", 2, environment, environment);
+  for (Process& process : running) EXPECT_EQ(process.wait(), 0) << process.output();
+  const std::string& text = running[0].output();
+  const std::string until = text.substr(0, text.find("PARTS"));
+  EXPECT_EQ(count_of(until, "multicast: create a team"), 1u) << text;
+  EXPECT_EQ(count_of(until, "by the team of the communicator that it is made from"), 2u * 6)
+      << text;
+  // A team of all ranks is of no use to some of them.
+  EXPECT_EQ(count_of(text, "multicast: create a team"), 2u) << text;
+}
+
+// Machines of two ranks each: a communicator of the ranks of one has that machine's team.
+TEST(NvlsOverProcesses, SplitsOfWholeMachinesShareTheirTeams) {
+  Process::Environment first{{"NCCL_ALGO", "NVLS,NVLSTree,ring"},
+                             {"NCCL_HOSTID", "one"},
+                             {"NCCL_DEBUG", "TRACE"},
+                             {"NCCL_DEBUG_SUBSYS", "NVLS"}};
+  Process::Environment second = first;
+  second["NCCL_HOSTID"] = "two";
+  std::vector<Process> running = run("split_often", 2, first, second);
+  for (Process& process : running) {
+    EXPECT_EQ(process.wait(), 0) << process.output();
+    EXPECT_EQ(count_of(process.output(), "multicast: create a team"), 1u) << process.output();
+    EXPECT_EQ(count_of(process.output(), "by the team of the communicator that it is made from"),
+              2u * 7)
+        << process.output();
+  }
+}
+
+TEST(NvlsOverProcesses, ASplitWhoseMemoryCannotBeBoundDoesWithout) {
+  const Process::Environment environment{{"NCCL_NVLS_ENABLE", "1"}};
+  Process::Environment broken = environment;
+  broken["NICCOLITE_VIRTUAL_FAULT"] = "unbound_later";
+  std::vector<Process> running = run("by_team", 2, environment, broken);
+  for (Process& process : running) EXPECT_EQ(process.wait(), 0) << process.output();
+  EXPECT_EQ(count_of(running[0].output(),
+                     "no NVLS multicast, so operations go other ways: rank 2: binding memory"),
+            1u)
+      << running[0].output();
+  EXPECT_THAT(running[1].output(), Not(HasSubstr("no NVLS multicast")));
 }
 
 // Teams inside two machines, and the network between them.

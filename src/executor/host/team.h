@@ -28,7 +28,7 @@ class Team {
 
  private:
   std::shared_ptr<const gpu::virtual_::MulticastMemory> memory_;
-  const std::byte* base_ = nullptr;  // where the team's range begins
+  const std::byte* base_ = nullptr;  // the first address of a port
   std::vector<std::byte*> members_;  // there, in the order in which they joined
 };
 

@@ -102,6 +102,7 @@ Status CudaMulticast::unbind(const MulticastTeam& team, int ordinal, size_t offs
                               bytes, offset);
   }
   const ScopedContext scoped = TRY(machine_.enter(ordinal));
+  const ScopedRelaxedCapture relaxed(driver);
   return driver.check(driver.cuMulticastUnbind(held->object, device, offset, bytes),
                       "cuMulticastUnbind({} bytes of device {} at offset {})", bytes, ordinal,
                       offset);

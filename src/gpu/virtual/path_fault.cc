@@ -14,6 +14,7 @@ PathFault path_fault() {
 MulticastFault multicast_fault() {
   const std::string& text = parameters::virtual_fault();
   if (text == "unbound") return MulticastFault::Unbound;
+  if (text == "unbound_later") return MulticastFault::UnboundLater;
   if (text == "hung") return MulticastFault::Hung;
   return text == "deaf" ? MulticastFault::Deaf : MulticastFault::None;
 }

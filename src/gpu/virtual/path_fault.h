@@ -15,9 +15,10 @@ PathFault path_fault();
 /// MulticastFault: how a multicast team fails, for tests.
 enum class MulticastFault : unsigned char {
   None,
-  Unbound,  // binding memory fails, as without a fabric manager
-  Hung,     // binding memory does not return for a minute
-  Deaf,     // stores do not reach the team's last GPU
+  Unbound,       // binding memory fails, as without a fabric manager
+  UnboundLater,  // binding fails behind the beginning of a team's range: a team works, and no more
+  Hung,          // binding memory does not return for a minute
+  Deaf,          // stores do not reach the team's last GPU
 };
 MulticastFault multicast_fault();
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/forks.h"
+#include "base/log.h"
 #include "gpu/multicast_bindings.h"
 #include "gpu/virtual/mappings.h"
 #include "gpu/virtual/path_fault.h"
@@ -31,9 +32,20 @@ Status VirtualMulticast::check(const char* what, int device, Error error) const 
                             name_of(error));
 }
 
-Result<size_t> VirtualMulticast::granularity(int) { return kMappingGranularity; }
+// A line for each call, by which tests see that there is none.
+
+bool VirtualMulticast::has_multicast(int device) {
+  LOG(Trace, Nvls, "multicast: can virtual GPU {} be in a team?", device);
+  return is_visible(device);
+}
+
+Result<size_t> VirtualMulticast::granularity(int devices) {
+  LOG(Trace, Nvls, "multicast: granularity of {} virtual GPUs", devices);
+  return kMappingGranularity;
+}
 
 Result<MulticastTeam> VirtualMulticast::create(int devices, size_t bytes) {
+  LOG(Trace, Nvls, "multicast: create a team of {} virtual GPUs, {} bytes", devices, bytes);
   auto team = std::make_unique<Team>();
   Error error = Error::InvalidValue;
   if (bytes % kMappingGranularity == 0)
@@ -51,6 +63,7 @@ Result<Fd> VirtualMulticast::export_team(const MulticastTeam& team) {
 }
 
 Result<MulticastTeam> VirtualMulticast::import_team(Fd fd, size_t bytes) {
+  LOG(Trace, Nvls, "multicast: import a team of {} bytes", bytes);
   auto team = std::make_unique<Team>();
   const Error error = MulticastObject::import(std::move(fd), &team->object);
   if (error != Error::None || team->object->bytes() != bytes)
@@ -64,6 +77,7 @@ Result<MulticastTeam> VirtualMulticast::import_team(Fd fd, size_t bytes) {
 }
 
 Status VirtualMulticast::join(const MulticastTeam& team, int device) {
+  LOG(Trace, Nvls, "multicast: add virtual GPU {}", device);
   if (!is_visible(device)) return check("add to a multicast team", device, Error::InvalidDevice);
   return check("add to a multicast team", device,
                static_cast<Team*>(team.handle())->object->add(visible_.on_machine(device)));
@@ -71,11 +85,13 @@ Status VirtualMulticast::join(const MulticastTeam& team, int device) {
 
 Status VirtualMulticast::bind(const MulticastTeam& team, int device, size_t offset,
                               const void* memory, size_t bytes) {
+  LOG(Trace, Nvls, "multicast: bind {} bytes of virtual GPU {} at {}", bytes, device, offset);
   const auto refused = [&](Error error) {
     return check("bind to a multicast team memory of", device, error);
   };
   const MulticastFault fault = multicast_fault();
-  if (fault == MulticastFault::Unbound) return refused(Error::SystemNotReady);
+  if (fault == MulticastFault::Unbound || (fault == MulticastFault::UnboundLater && offset > 0))
+    return refused(Error::SystemNotReady);
   if (fault == MulticastFault::Hung) std::this_thread::sleep_for(std::chrono::minutes(1));
   auto* const held = static_cast<Team*>(team.handle());
   if (!held->object->await_team(Deadline::after(kTeamPatience)))
@@ -100,6 +116,7 @@ Status VirtualMulticast::bind(const MulticastTeam& team, int device, size_t offs
 
 Status VirtualMulticast::unbind(const MulticastTeam& team, int device, size_t offset,
                                 size_t bytes) {
+  if (forks::is_orphan()) return {};  // it is the parent's
   auto* const held = static_cast<Team*>(team.handle());
   const int on_machine = is_visible(device) ? visible_.on_machine(device) : -1;
   const bool was_bound = held->bindings.take({on_machine, offset, bytes});
@@ -108,6 +125,7 @@ Status VirtualMulticast::unbind(const MulticastTeam& team, int device, size_t of
 }
 
 Result<MulticastMapping> VirtualMulticast::map(const MulticastTeam& team, int device) {
+  LOG(Trace, Nvls, "multicast: map a team for virtual GPU {}", device);
   auto* const held = static_cast<Team*>(team.handle());
   const auto refused = [&](Error error) {
     return check("map a multicast team for", device, error);

@@ -15,7 +15,7 @@ class VirtualMulticast final : public Multicast {
   VirtualMulticast(MemoryMap& memory, const VisibleDevices& visible)
       : memory_(memory), visible_(visible) {}
 
-  bool has_multicast(int device) override { return is_visible(device); }
+  bool has_multicast(int device) override;
   Result<size_t> granularity(int devices) override;
   Result<size_t> binding_granularity(int devices) override { return granularity(devices); }
   Result<MulticastTeam> create(int devices, size_t bytes) override;
