@@ -1,5 +1,6 @@
 // Multicast teams (NVLS) of ranks in several processes: right results by a team, and right results
 // without one, whatever goes wrong when it is made.
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nccl_device.h>
@@ -152,6 +153,63 @@ ROLE(by_multicast) {
         REQUIRE_NCCL(ncclCommWindowDeregister(local.comms[i], windows[each][i]));
         REQUIRE_NCCL(ncclMemFree(memories[each][i]));
       }
+    }
+  }
+  local.destroy();
+  return 0;
+}
+
+// id nranks first count: windows that cannot be bound to the team, of before and of after it is
+// made, and a device communicator whose own memory cannot be bound.
+ROLE(without_addresses) {
+  LocalRanks local(to_id(arguments[0]), std::stoi(arguments[1]), std::stoi(arguments[2]),
+                   std::stoi(arguments[3]));
+  const size_t ranks = local.comms.size();
+  constexpr size_t kBytes = 8192;
+  std::vector<void*> memories[2];
+  std::vector<ncclWindow_t> windows[2];
+  std::vector<ncclDevComm_t> devices(ranks);
+  const auto create = [&](int barriers) {
+    REQUIRE_NCCL(ncclGroupStart());
+    for (size_t i = 0; i < ranks; ++i) {
+      ncclDevCommRequirements_t needs = NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER;
+      needs.lsaMultimem = true;
+      needs.lsaBarrierCount = barriers;
+      REQUIRE_NCCL(ncclDevCommCreate(local.comms[i], &needs, &devices[i]));
+    }
+    return ncclGroupEnd();
+  };
+  for (int each = 0; each < 2; ++each) {
+    memories[each].resize(ranks);
+    windows[each].resize(ranks);
+    REQUIRE_NCCL(ncclGroupStart());
+    for (size_t i = 0; i < ranks; ++i) {
+      REQUIRE_CUDA(cudaSetDevice(std::stoi(arguments[2]) + static_cast<int>(i)));
+      REQUIRE_NCCL(ncclMemAlloc(&memories[each][i], kBytes));
+      REQUIRE_NCCL(ncclCommWindowRegister(local.comms[i], memories[each][i], kBytes,
+                                          &windows[each][i], NCCL_WIN_COLL_SYMMETRIC));
+    }
+    REQUIRE_NCCL(ncclGroupEnd());
+    if (each == 0) REQUIRE_NCCL(create(/*barriers=*/0));
+    if (!local.all_reduce(300'007)) return 1;
+  }
+  for (const std::vector<ncclWindow_t>& of : windows)
+    for (const ncclWindow_t window : of) {
+      void* address = window;
+      REQUIRE_NCCL(ncclGetLsaMultimemDevicePointer(window, 0, &address));
+      std::printf("%s\n", address == nullptr ? "NO ADDRESS" : "AN ADDRESS");
+      REQUIRE_NCCL(ncclGetLsaDevicePointer(window, 0, 0, &address));
+      if (address == nullptr) return 1;
+    }
+  std::vector<ncclDevComm_t> first = devices;
+  if (create(/*barriers=*/1) != ncclInvalidArgument) return 1;
+  std::printf("REFUSED %s\n", ncclGetLastError(nullptr));
+  if (!local.all_reduce(1003)) return 1;
+  for (size_t i = 0; i < ranks; ++i) {
+    REQUIRE_NCCL(ncclDevCommDestroy(local.comms[i], &first[i]));
+    for (int each = 0; each < 2; ++each) {
+      REQUIRE_NCCL(ncclCommWindowDeregister(local.comms[i], windows[each][i]));
+      REQUIRE_NCCL(ncclMemFree(memories[each][i]));
     }
   }
   local.destroy();
@@ -321,6 +379,55 @@ TEST(NvlsOverProcesses, WindowsOfRanksThatDoWithoutHaveNone) {
       EXPECT_EQ(process.wait(), 0) << process.output();
       EXPECT_THAT(process.output(), HasSubstr("REFUSED"));
       EXPECT_THAT(process.output(), HasSubstr(reasons[i]));
+    }
+  }
+}
+
+// The team itself works: its slots, and the memory of its trial.
+TEST(NvlsOverProcesses, AWindowThatCannotBeBoundIsOneLineAndTheRestWorks) {
+  Process::Environment broken{{"NICCOLITE_VIRTUAL_FAULT", "unbound_later"}};
+  std::vector<Process> running = run("without_addresses", 2, {}, broken);
+  for (Process& process : running) {
+    EXPECT_EQ(process.wait(), 0) << process.output();
+    EXPECT_EQ(count_of(process.output(), "NO ADDRESS"), 2u * 2) << process.output();
+    EXPECT_THAT(process.output(), HasSubstr("REFUSED"));
+  }
+  const std::string line =
+      "a window has no multicast addresses: rank 2: window {} of the communicator: binding a "
+      "window to a multicast team";
+  for (const int window : {0, 1})  // each window once, and by rank 0
+    EXPECT_EQ(count_of(running[0].output(), fmt::format(fmt::runtime(line), window)), 1u)
+        << running[0].output();
+  EXPECT_THAT(running[0].output(), HasSubstr("NCCL_NVLS_ENABLE=0 on all ranks"));
+  EXPECT_THAT(running[1].output(), Not(HasSubstr("a window has no multicast addresses")));
+}
+
+// The virtual driver has a line for each call about multicast.
+TEST(NvlsOverProcesses, WhereItIsOffNothingIsAskedOfTheDriver) {
+  const Process::Environment log{{"NCCL_DEBUG", "TRACE"}, {"NCCL_DEBUG_SUBSYS", "NVLS"}};
+  const auto with = [&](Process::Environment more) {
+    more.insert(log.begin(), log.end());
+    return more;
+  };
+  const Process::Environment off = with({{"NCCL_NVLS_ENABLE", "0"}});
+  const Process::Environment on = with({{"NCCL_NVLS_ENABLE", "1"}});
+  const Process::Environment named = with({{"NCCL_NVLS_ENABLE", "0"}, {"NCCL_ALGO", "NVLS,ring"}});
+  for (const char* const role : {"by_team", "split_often", "by_multicast"}) {
+    for (const Process::Environment& one : {off, named})
+      for (Process& process : run(role, 2, one, one)) {
+        EXPECT_EQ(process.wait(), 0) << process.output();
+        EXPECT_THAT(process.output(), Not(HasSubstr("multicast: "))) << role;
+      }
+    // One process does without, and so do all; but only this one asks nothing.
+    std::vector<Process> running = run(role, 2, on, off);
+    for (Process& process : running) EXPECT_EQ(process.wait(), 0) << process.output();
+    EXPECT_THAT(running[1].output(), Not(HasSubstr("multicast: "))) << role;
+    // With it, the lines are there.
+    running = run(role, 2, on, on);
+    for (Process& process : running) {
+      EXPECT_EQ(process.wait(), 0) << process.output();
+      for (const char* const call : {"can virtual GPU", "granularity", "add", "bind", "map"})
+        EXPECT_THAT(process.output(), HasSubstr(fmt::format("multicast: {}", call))) << role;
     }
   }
 }
