@@ -17,6 +17,7 @@
 #include <arpa/inet.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <sys/mman.h>
 
 /* ---- What a member and the switch say to each other. */
 
@@ -428,6 +429,49 @@ static size_t size_of(int type) {
   return type == INT64 || type == UINT64 || type == FLOAT64 ? 8 : 4;
 }
 
+/* ---- memory of GPUs: COLLNET_MEMORY is "device" or "dmabuf", or "refused": the switch says that
+   it takes some, and fails */
+
+enum { DEVICE_MEMORY = 2, DMA_BUFFERS = 4 };
+
+static int memory_is(const char* kind) {
+  const char* set = getenv("COLLNET_MEMORY");
+  return set != NULL && strcmp(set, kind) == 0;
+}
+
+static int collective_properties(int device, Properties* properties) {
+  const int result = get_properties(device, properties);
+  if (memory_is("device")) properties->ptrSupport |= DEVICE_MEMORY;
+  if (memory_is("dmabuf") || memory_is("refused"))
+    properties->ptrSupport |= DEVICE_MEMORY | DMA_BUFFERS;
+  return result;
+}
+
+static int register_any(void* collective, void* data, size_t bytes, int type, void** memory) {
+  if (type == DEVICE_MEMORY && memory_is("device")) {
+    if (say != NULL) say(LOG_INFO, LOG_INIT, __FILE__, __LINE__, "Switch: regMr of device memory");
+    type = HOST_MEMORY;
+  }
+  return register_memory(collective, data, bytes, type, memory);
+}
+
+/* A NIC would be given the descriptor (ibv_reg_dmabuf_mr). This one looks whether it is of the same
+   memory, and reads the memory of virtual GPUs by its addresses. */
+static int register_descriptor(void* collective, void* data, size_t bytes, int type,
+                               uint64_t offset, int descriptor, void** memory) {
+  *memory = NULL;
+  if (type != DEVICE_MEMORY || !memory_is("dmabuf")) return SYSTEM_ERROR;
+  const size_t skipped = offset % (size_t)sysconf(_SC_PAGESIZE);
+  char* const mapped =
+      mmap(NULL, bytes + skipped, PROT_READ, MAP_SHARED, descriptor, (off_t)(offset - skipped));
+  if (mapped == MAP_FAILED) return SYSTEM_ERROR;
+  const int is_same = memcmp(mapped + skipped, data, bytes) == 0;
+  munmap(mapped, bytes + skipped);
+  if (!is_same) return SYSTEM_ERROR;
+  if (say != NULL) say(LOG_INFO, LOG_INIT, __FILE__, __LINE__, "Switch: regMrDmaBuf");
+  return register_memory(collective, data, bytes, HOST_MEMORY, memory);
+}
+
 static int all_reduce(void* collective, void* send, void* receive, size_t count, int type,
                       int operation, void* send_memory, void* receive_memory, void** request) {
   Collective* const of = collective;
@@ -562,7 +606,7 @@ struct {
   int (*connect)(void*[], int, int, void*, void**);
   int (*reduceSupport)(int, int, int*);
   int (*regMr)(void*, void*, size_t, int, void**);
-  void* regMrDmaBuf;
+  int (*regMrDmaBuf)(void*, void*, size_t, int, uint64_t, int, void**);
   int (*deregMr)(void*, void*);
   int (*iallreduce)(void*, void*, void*, size_t, int, int, void*, void*, void**);
   int (*iallgather)(void*, void*, int, Piece*, size_t, size_t, size_t, void*, void**);
@@ -578,11 +622,12 @@ struct {
 static int init_and_complete(void** context, uint64_t id, void* log) {
   if (ncclCollNetPlugin_v12.devices != NULL) return init_collectives(context, id, log);
   ncclCollNetPlugin_v12.devices = reducing_devices;
-  ncclCollNetPlugin_v12.getProperties = get_properties;
+  ncclCollNetPlugin_v12.getProperties = collective_properties;
   ncclCollNetPlugin_v12.listen = listen_for_members;
   ncclCollNetPlugin_v12.connect = join_group;
   ncclCollNetPlugin_v12.reduceSupport = reduce_support;
-  ncclCollNetPlugin_v12.regMr = register_memory;
+  ncclCollNetPlugin_v12.regMr = register_any;
+  ncclCollNetPlugin_v12.regMrDmaBuf = register_descriptor;
   ncclCollNetPlugin_v12.deregMr = deregister_memory;
   ncclCollNetPlugin_v12.iallreduce = all_reduce;
   ncclCollNetPlugin_v12.iallgather = gather;

@@ -18,6 +18,7 @@
 #include "diagnosis/watch.h"
 #include "diagnosis/watchdog.h"
 #include "gpu/machine.h"
+#include "gpu/virtual/tasks.h"
 #include "observe/network_events.h"
 #include "operations/launch_order.h"
 #include "operations/launcher.h"
@@ -331,24 +332,31 @@ Status Communicator::connect_reducer(planner::Settings& settings, const Deadline
   const auto is_registered = [this](const void* memory, size_t bytes) {
     return buffers_.registrations().covers(memory, bytes);
   };
-  FoundReducer found =
-      TRY(find_reducer({.member = *member_,
-                        .network = network,
-                        .machines = settings.machines,
-                        .communicator = id_hash(),
-                        .kernels_ring = is_virtual,
-                        .fail =
-                            [this](const Status& why) {
-                              Status status =
-                                  why.copy().with_context("rank {}: network reduction", rank());
-                              if (is_left_to_graphs_.load(std::memory_order_relaxed))
-                                network_failed(std::move(status));
-                              else
-                                fail_all(status);
-                            },
-                        .is_registered = is_virtual ? ReducerSearch::IsRegistered(is_registered)
-                                                    : ReducerSearch::IsRegistered(),
-                        .deadline = deadline}));
+  const auto export_memory = [this](const void* memory,
+                                    size_t bytes) -> Result<transport::net::DeviceMemory> {
+    auto& machine = static_cast<gpu::virtual_::VirtualMachine&>(machine_);
+    transport::net::DeviceMemory exported;
+    exported.descriptor = TRY(machine.export_range(memory, bytes, &exported.offset));
+    return exported;
+  };
+  FoundReducer found = TRY(find_reducer(
+      {.member = *member_,
+       .network = network,
+       .machines = settings.machines,
+       .communicator = id_hash(),
+       .kernels_ring = is_virtual,
+       .fail =
+           [this](const Status& why) {
+             Status status = why.copy().with_context("rank {}: network reduction", rank());
+             if (is_left_to_graphs_.load(std::memory_order_relaxed))
+               network_failed(std::move(status));
+             else
+               fail_all(status);
+           },
+       .is_registered =
+           is_virtual ? ReducerSearch::IsRegistered(is_registered) : ReducerSearch::IsRegistered(),
+       .export_memory = is_virtual ? ReducerSearch::Export(export_memory) : nullptr,
+       .deadline = deadline}));
   settings.reducible = found.reducible;
   if (found.reducer != nullptr) {
     buffers_.share(found.reducer);

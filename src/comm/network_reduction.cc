@@ -252,6 +252,7 @@ class Search {
                         .kernels_ring = search_.kernels_ring,
                         .fail = search_.fail,
                         .is_registered = search_.is_registered,
+                        .export_memory = search_.export_memory,
                         .direct_bytes = static_cast<uint64_t>(parameters::net_direct_bytes())}));
     return {};
   }

@@ -21,6 +21,7 @@ namespace niccolite::comm {
 
 struct ReducerSearch {
   using IsRegistered = std::function<bool(const void*, size_t)>;
+  using Export = std::function<Result<transport::net::DeviceMemory>(const void*, size_t)>;
   bootstrap::Member& member;
   std::shared_ptr<transport::net::Network> network;  // of this rank; null: sockets
   std::span<const int> machines;                     // by rank
@@ -28,6 +29,7 @@ struct ReducerSearch {
   bool kernels_ring = true;          // Reducer::Options
   std::function<void(Status)> fail;  // the same
   IsRegistered is_registered;        // the same
+  Export export_memory;              // the same
   Deadline deadline;
 };
 

@@ -295,6 +295,38 @@ TEST_P(Collnet, BuffersOfUsersThatAreRegisteredAreRightOnAnyNumberOfChannels) {
   }
 }
 
+// Memory of virtual GPUs counts as memory of GPUs where the plug-in takes some. The plug-in
+// compares the descriptor's memory with the buffer.
+TEST(CollnetMemory, IsRegisteredAsThePluginTakesIt) {
+  struct Case {
+    const char* memory;
+    const char* enabled;
+    const char* said;
+    const char* unsaid;
+  };
+  for (const Case& c :
+       {Case{"dmabuf", "1", "Switch: regMrDmaBuf", "as host memory"},
+        Case{"device", "1", "Switch: regMr of device memory", "regMrDmaBuf"},
+        Case{"refused", "1", "as host memory: CollNet plug-in Switch", "Switch: regMr"},
+        Case{"dmabuf", "0", "as host memory: CollNet plug-in Switch", "regMrDmaBuf"},
+        Case{"", "1", "the network knows the buffer", "as host memory"}}) {
+    SCOPED_TRACE(testing::Message() << c.memory << ", NCCL_DMABUF_ENABLE=" << c.enabled);
+    COLLNET_OR_SKIP(network, 2);
+    std::vector<Process> running = network.begin("reduce_registered", 1, {"100000"},
+                                                 {{"NCCL_ALGO", "CollnetDirect"},
+                                                  {"NCCL_DEBUG", "INFO"},
+                                                  {"NCCL_DEBUG_SUBSYS", "REG,INIT"},
+                                                  {"COLLNET_MEMORY", c.memory},
+                                                  {"NCCL_DMABUF_ENABLE", c.enabled},
+                                                  {"NICCOLITE_NET_DIRECT_BYTES", "4096"}});
+    for (Process& process : running) {
+      EXPECT_EQ(process.wait(seconds(60)), 0) << process.output();
+      EXPECT_THAT(process.output(), AllOf(HasSubstr(c.said), Not(HasSubstr(c.unsaid)),
+                                          HasSubstr("the network knows the buffer")));
+    }
+  }
+}
+
 std::vector<Layout> layouts() {
   std::vector<Layout> all;
   for (const int machines : {2, 3, 4})

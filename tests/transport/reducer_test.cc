@@ -59,6 +59,11 @@ class FakeNetwork final : public CollectiveNetwork {
     registered_[++last_] = {static_cast<std::byte*>(data), bytes};
     return reinterpret_cast<void*>(last_);
   }
+  bool takes_device_memory() const override { return false; }
+  Result<void*> register_device_memory(void* /*collective*/, void* /*data*/, size_t /*bytes*/,
+                                       const DeviceMemory& /*memory*/) override {
+    return Status::internal("this network takes none");
+  }
   void deregister_memory(void* /*collective*/, void* memory) override {
     std::lock_guard lock(mutex_);
     EXPECT_EQ(registered_.erase(reinterpret_cast<uintptr_t>(memory)), 1u);
@@ -161,6 +166,7 @@ class ReducerTest : public testing::Test {
                           failure_.set_value(why.message());  // once
                         },
                     .is_registered = [this](const void*, size_t) { return is_registered_.load(); },
+                    .export_memory = {},
                     .direct_bytes = 64})
                    .take();
     gpu::Machine& machine = *gpu::virtual_::open(gpu::virtual_::kInterfaceVersion);

@@ -59,6 +59,20 @@ class Driver final : public VirtualMachine, public DriverCalls {
     *offset = place.offset;
     return place.object == nullptr ? nullptr : place.object->memory();
   }
+  Result<Fd> export_range(const void* memory, size_t bytes, uint64_t* offset) override {
+    MemoryProperties found;
+    RemoteName name;
+    if (!runtime_.memory().find(memory, &found)) found = {};
+    const size_t inside =
+        reinterpret_cast<uintptr_t>(memory) - reinterpret_cast<uintptr_t>(found.base);
+    if (inside > found.bytes || bytes > found.bytes - inside ||
+        runtime_.memory().name_for_others(memory, &name) != Error::None)
+      return Status::cuda_error("{} bytes at {} are no memory of a virtual GPU", bytes, memory);
+    *offset = name.offset + inside;
+    Fd copy(fcntl(name.fd, F_DUPFD_CLOEXEC, 0));
+    if (!copy.valid()) return Status::from_errno(errno, "fcntl(F_DUPFD_CLOEXEC)");
+    return copy;
+  }
   int device_count() const override { return runtime_.device_count(); }
   Result<DeviceInfo> device_info(int device) override { return runtime_.describe(device); }
   int driver_version() const override { return kVersion; }

@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 
+#include "base/fd.h"
 #include "executor/numeric.h"
 #include "transport/net/network.h"
 
@@ -19,6 +20,12 @@ namespace niccolite::transport::net {
 struct CollectivePiece {
   std::byte* data = nullptr;
   void* memory = nullptr;  // what register_memory() gave
+};
+
+/// Device memory as a descriptor has it.
+struct DeviceMemory {
+  Fd descriptor;
+  uint64_t offset = 0;
 };
 
 class CollectiveNetwork {
@@ -37,6 +44,11 @@ class CollectiveNetwork {
   virtual Result<bool> can_reduce(executor::DataType type, executor::ReduceOp operation) = 0;
   virtual bool gathers() const = 0;  // and scatters
   virtual Result<void*> register_memory(void* collective, void* data, size_t bytes) = 0;
+  /// Does it reduce from and to device memory?
+  virtual bool takes_device_memory() const = 0;
+  /// Registers device memory, by its descriptor if the plug-in takes descriptors.
+  virtual Result<void*> register_device_memory(void* collective, void* data, size_t bytes,
+                                               const DeviceMemory& memory) = 0;
   virtual void deregister_memory(void* collective, void* memory) = 0;
 
   /// Requests; null: there is no room for now. All members ask for the same.

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/parameters.h"
 #include "transport/net/collective_network.h"
 #include "transport/net/plugin_abi.h"
 
@@ -73,6 +74,23 @@ class CollectivePlugin final : public CollectiveNetwork {
               table_.register_memory(collective, data,
                                      static_cast<typename abi::Signatures<V>::MemorySize>(bytes),
                                      abi::kHostMemory, &memory)));
+    return memory;
+  }
+  bool takes_device_memory() const override { return (memory_kinds_ & abi::kDeviceMemory) != 0; }
+  // Plug-ins keep no descriptor.
+  Result<void*> register_device_memory(void* collective, void* data, size_t bytes,
+                                       const DeviceMemory& of) override {
+    void* memory = nullptr;
+    if ((memory_kinds_ & abi::kDmaBuffers) != 0 && table_.register_dma_buffer != nullptr &&
+        parameters::dmabuf_enable() != 0)
+      TRY(check("regMrDmaBuf",
+                table_.register_dma_buffer(collective, data, bytes, abi::kDeviceMemory, of.offset,
+                                           of.descriptor.get(), &memory)));
+    else
+      TRY(check("regMr",
+                table_.register_memory(collective, data,
+                                       static_cast<typename abi::Signatures<V>::MemorySize>(bytes),
+                                       abi::kDeviceMemory, &memory)));
     return memory;
   }
   void deregister_memory(void* collective, void* memory) override {
@@ -198,6 +216,7 @@ class CollectivePlugin final : public CollectiveNetwork {
     if ((of.memory & abi::kHostMemory) == 0)
       return broken("getProperties: it cannot reduce from host memory (ptrSupport 0x{:x})",
                     of.memory);
+    memory_kinds_ = of.memory;
     most_bytes_ = kMostOldBytes;
     if constexpr (V >= 9) {
       most_bytes_ = of.most_collective_bytes;
@@ -212,6 +231,7 @@ class CollectivePlugin final : public CollectiveNetwork {
   const abi::CollectiveTable<V>& table_;
   void* context_ = nullptr;
   bool is_initialized_ = false;
+  int memory_kinds_ = 0;
 };
 
 template <int V = abi::kNewest>

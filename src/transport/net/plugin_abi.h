@@ -14,6 +14,8 @@ inline constexpr Outcome kSuccess = 0;
 inline constexpr int kOldest = 6;
 inline constexpr int kNewest = 12;
 inline constexpr int kHostMemory = 1;                // NCCL_PTR_HOST
+inline constexpr int kDeviceMemory = 2;              // NCCL_PTR_CUDA
+inline constexpr int kDmaBuffers = 4;                // NCCL_PTR_DMABUF
 inline constexpr int kDriverOnHost = 0;              // NCCL_NET_DEVICE_HOST
 inline constexpr size_t kMostOld = size_t{1} << 30;  // of a message, before properties say it
 inline constexpr size_t kMostBytes = size_t{1} << 40;
@@ -216,7 +218,8 @@ struct CollectiveTable {
   Outcome (*reduce_support)(int type, int operation, int* is_supported);
   Outcome (*register_memory)(void* collective, void* data, typename S::MemorySize bytes, int type,
                              void** memory);
-  void* register_dma_buffer;
+  Outcome (*register_dma_buffer)(void* collective, void* data, size_t bytes, int type,
+                                 uint64_t offset, int descriptor, void** memory);
   Outcome (*deregister_memory)(void* collective, void* memory);
   Outcome (*all_reduce)(void* collective, void* send, void* receive, Count count, int type,
                         int operation, void* send_memory, void* receive_memory, void** request);

@@ -143,13 +143,30 @@ Result<PortAddress> Reducer::port(gpu::Allocations& allocations, Through through
   return port_of(is_send ? *lane->send : *lane->receive);
 }
 
+// As device memory, where there is such memory and the network takes it; else as host memory, which
+// memory of virtual GPUs is, too.
+Result<void*> Reducer::register_user_memory(void* memory, size_t bytes) {
+  CollectiveNetwork& network = *options_.network;
+  if (options_.export_memory && network.takes_device_memory()) {
+    const Result<DeviceMemory> exported = options_.export_memory(memory, bytes);
+    if (exported.is_ok()) {
+      Result<void*> registered =
+          network.register_device_memory(options_.collective, memory, bytes, exported.value());
+      if (registered.is_ok()) return registered;
+      LOG(Info, Reg, "the network takes the buffer of {} bytes at {} as host memory: {}", bytes,
+          static_cast<const void*>(memory), registered.status().message());
+    }
+  }
+  return network.register_memory(options_.collective, memory, bytes);
+}
+
 void Reducer::add_user_memory(void* memory, size_t bytes) {
   if (!options_.is_registered || memory == nullptr || bytes == 0) return;
   const auto begin = static_cast<std::byte*>(memory);
   if (find_user_memory(begin, bytes) != nullptr) return;
   std::lock_guard lock(mutex_);
   if (is_closed_ || has_to_leave_.load()) return;
-  Result<void*> registered = options_.network->register_memory(options_.collective, memory, bytes);
+  Result<void*> registered = register_user_memory(memory, bytes);
   if (!registered.is_ok()) {
     LOG(Info, Reg, "the network reads and writes no buffer of {} bytes at {}: {}", bytes,
         static_cast<const void*>(memory), registered.status().message());

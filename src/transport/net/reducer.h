@@ -60,6 +60,8 @@ class Reducer {
     /// Is this memory of the user's registered, as it was then? Null: it is out of reach. Any
     /// thread.
     std::function<bool(const void*, size_t)> is_registered;
+    /// Device memory of the user's, for networks that take some. Null: there is none.
+    std::function<Result<DeviceMemory>(const void*, size_t)> export_memory;
     uint64_t direct_bytes = 1;  // UserMemory::least_bytes()
   };
   static Result<std::unique_ptr<Reducer>> start(Options options);
@@ -79,6 +81,7 @@ class Reducer {
 
  private:
   explicit Reducer(Options options);
+  Result<void*> register_user_memory(void* memory, size_t bytes) REQUIRES(mutex_);
 
   /// One end of the connections of one kind, whose memory the network knows.
   class RegisteredEnd final : public executor::relay::UserMemory {
