@@ -40,7 +40,7 @@ class DirectConnections {
   /// calls it has other loads to issue before start(). Every address is read from the parameters
   /// before the first is used: a warp that reads them one by one waits for each.
   __device__ __forceinline__ Loaded load() {
-    Loaded loaded;
+    Loaded loaded{};
     if constexpr (kInHost) return loaded;
     uint64_t sending[kMostPeers];
     uint64_t receiving[kMostPeers];
@@ -54,8 +54,6 @@ class DirectConnections {
 #pragma unroll
     for (uint32_t p = 0; p < kMostPeers; ++p) {
       const auto* control = reinterpret_cast<const ControlBlock*>(sending[p]) + channel_;
-      loaded.credit[p] = 0;
-      loaded.sent[p] = loaded.received[p] = 0;
       if (p >= sends) continue;
       loaded.sent[p] = ptx::load<Counter>(reinterpret_cast<const std::byte*>(&control->step));
       // [credit] pairs with the receiver's [resume] and [consume]. Relaxed: the stores that depend
