@@ -102,6 +102,9 @@ void run_form(const KernelId& id, const LaunchArgs& args) {
       return run_list_with<Operation, /*kSendsEach=*/true>(id.most_peers, args);
     case KernelVariant::DirectList:
       return run_direct_list_with<Operation>(id.most_peers, args);
+    case KernelVariant::DirectLines:
+      if constexpr (Operation::kReduces) return run_direct_lines<Operation, kFewDirectPeers>(args);
+      fail_for_want_of(id);
     case KernelVariant::Phases:
       return run_phases<Operation>(id.most_peers, args);
     case KernelVariant::Team:

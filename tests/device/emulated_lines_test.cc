@@ -64,7 +64,7 @@ TEST(EmulatedLines, TakeTurnsWithTheInterpreterOnTheSameConnections) {
       Cluster cluster(build(c, nranks, nranks / 2), Protocol::LL128, shape_of(2));
       // Nothing, less than a vec8, less than a line, two groups, a full slot.
       for (const uint64_t count :
-           {uint64_t{0}, uint64_t{1}, uint64_t{27}, uint64_t{125}, kSlotData / (reduces ? 4 : 1)}) {
+           {uint64_t{0}, uint64_t{1}, uint64_t{27}, uint64_t{125}, kSlotData / 4}) {
         for (int repeat = 0; repeat < 3; ++repeat) {  // more operations than a FIFO has slots
           ++turn;
           SCOPED_TRACE(testing::Message() << name_of(c.collective) << " of " << nranks << ", count "

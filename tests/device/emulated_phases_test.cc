@@ -63,13 +63,10 @@ TEST(EmulatedPhases, AreOfEveryProgramThatHasThemAndReduces) {
       const bool reduces_at_all =
           c.collective != Collective::Reduce || std::string_view(c.algorithm) != "direct";
       for (int rank = 0; rank < nranks; ++rank) {
-        if (!sends_result && nranks <= 4) {
-          EXPECT_EQ(form_of(rank), KernelVariant::DirectLines) << rank;
-          continue;
-        }
-        const bool is_phases = has_few_peers && (rank == root ? c.of_root : reduces_at_all);
-        EXPECT_EQ(form_of(rank), is_phases ? KernelVariant::Phases : KernelVariant::Program)
-            << rank;
+        const KernelVariant by_hand =
+            !sends_result && nranks <= 4 ? KernelVariant::DirectLines : KernelVariant::Phases;
+        const bool is_by_hand = has_few_peers && (rank == root ? c.of_root : reduces_at_all);
+        EXPECT_EQ(form_of(rank), is_by_hand ? by_hand : KernelVariant::Program) << rank;
       }
     }
   }
