@@ -145,7 +145,8 @@ class Connecting : public std::enable_shared_from_this<Connecting> {
     network_->deregister_memory(collective, to.memory);
     TRY(status.copy());
     const auto members = static_cast<int>(handles_.size());
-    const auto expected = static_cast<T>(members * (members + 1) / 2);
+    const int sum_of_numbers = members * (members + 1) / 2;
+    const auto expected = static_cast<T>(sum_of_numbers);
     for (const T value : received)
       if (value != expected)
         return Status::remote_error(
