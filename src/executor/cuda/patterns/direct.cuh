@@ -415,21 +415,9 @@ class Direct {
     return 1u << (k * kMostPeers + p);
   }
 
-  // Reduces in reduction order; the own vec8 stands at source_position. It is selected and not
-  // branched to: this code lies between the last word's arrival and the result.
   __device__ __forceinline__ uint64_t reduce(uint64_t own, const Words (&words)[kMostPeers]) const {
-    const uint32_t receives = task_.receives;
-    const uint32_t own_at = task_.source_position < receives ? task_.source_position : receives;
-    LlOperands<Operation> operands(/*reductions=*/true);
-#pragma unroll
-    for (uint32_t i = 0; i <= kMostPeers; ++i) {
-      if (i > receives) continue;
-      uint64_t operand = own;
-      if (i < kMostPeers && i < own_at) operand = unpack_words(words[i < kMostPeers ? i : 0]);
-      if (i > 0 && i > own_at) operand = unpack_words(words[i > 0 ? i - 1 : 0]);
-      operands.add(operand);
-    }
-    return operands.result(header_, scales_result(header_));
+    return reduce_with_own<Operation>(header_, task_, own, words,
+                                      [](const Words& operand) { return unpack_words(operand); });
   }
 
   // Stores in the same way as data_.load_sent() loads.

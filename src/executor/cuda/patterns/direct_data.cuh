@@ -31,6 +31,28 @@ __device__ __forceinline__ uint64_t scaled_input(const LaunchHeader& header, uin
   return vec8;
 }
 
+/// Reduces a vec8 in reduction order: the own one, which stands at source_position, and half(words)
+/// of each peer's. The own one is selected and not branched to: this code lies between the last
+/// word's arrival and the result.
+template <typename Operation, uint32_t kMostPeers, typename Half>
+__device__ __forceinline__ uint64_t reduce_with_own(const LaunchHeader& header,
+                                                    const DirectTask<kMostPeers>& task,
+                                                    uint64_t own, const Words (&words)[kMostPeers],
+                                                    Half&& half) {
+  const uint32_t receives = task.receives;
+  const uint32_t own_at = task.source_position < receives ? task.source_position : receives;
+  LlOperands<Operation> operands(/*reductions=*/true);
+#pragma unroll
+  for (uint32_t i = 0; i <= kMostPeers; ++i) {
+    if (i > receives) continue;
+    uint64_t operand = own;
+    if (i < kMostPeers && i < own_at) operand = half(words[i < kMostPeers ? i : 0]);
+    if (i > 0 && i > own_at) operand = half(words[i > 0 ? i - 1 : 0]);
+    operands.add(operand);
+  }
+  return operands.result(header, scales_result(header));
+}
+
 /// The user's data of a task (direct.cuh).
 template <typename Operation, uint32_t kMostPeers, bool kSendsEach, bool kIsList>
 class DirectData {

@@ -192,22 +192,10 @@ class DirectLines : private LineThread {
     return true;
   }
 
-  /// Reduces a vec8 in reduction order; the own one stands at source_position.
   template <typename Half>
   __device__ __forceinline__ uint64_t reduce(const Words& own, const Words (&words)[kMostPeers],
                                              Half&& half) const {
-    const uint32_t receives = task_.receives;
-    const uint32_t own_at = task_.source_position < receives ? task_.source_position : receives;
-    LlOperands<Operation> operands(/*reductions=*/true);
-#pragma unroll
-    for (uint32_t i = 0; i <= kMostPeers; ++i) {
-      if (i > receives) continue;
-      uint64_t operand = half(own);
-      if (i < kMostPeers && i < own_at) operand = half(words[i < kMostPeers ? i : 0]);
-      if (i > 0 && i > own_at) operand = half(words[i > 0 ? i - 1 : 0]);
-      operands.add(operand);
-    }
-    return operands.result(header_, scales_result(header_));
+    return reduce_with_own<Operation>(header_, task_, half(own), words, half);
   }
 
   /// Whom the warp waits for, and another call's tag if that is what lies there; when all has
