@@ -4,8 +4,10 @@
 #include <gmock/gmock.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <thread>
 
@@ -26,20 +28,39 @@ ncclUniqueId make_id() {
   return id;
 }
 
-size_t open_files() {
-  const std::filesystem::directory_iterator files("/proc/self/fd");
-  return static_cast<size_t>(std::distance(begin(files), end(files)));
+// The process's descriptors, and the file of each.
+std::map<int, std::string> open_files() {
+  std::map<int, std::string> files;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code closed;  // that of the iterator, too
+    const std::string file = std::filesystem::read_symlink(entry.path(), closed);
+    if (!closed) files.emplace(std::stoi(entry.path().filename()), file);
+  }
+  return files;
 }
 
-// Of a communicator that has just ended the root's thread closes some later: waits until their
-// number stands still.
-size_t settled_open_files() {
-  size_t files = open_files();
+// Of a communicator that has just ended the root's thread closes some later: waits until none is
+// opened or closed for a while.
+std::map<int, std::string> settled_open_files() {
+  std::map<int, std::string> files = open_files();
   for (int same = 0; same < 50;) {
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
-    const size_t now = open_files();
+    std::map<int, std::string> now = open_files();
     same = now == files ? same + 1 : 0;
-    files = now;
+    files = std::move(now);
+  }
+  return files;
+}
+
+// Returns once no more are open than before, or after ten seconds. Threads that the library keeps
+// open some for a moment: RAS reads /proc when another process has its port, which takes long on a
+// busy machine.
+std::map<int, std::string> open_files_soon(size_t before) {
+  const auto deadline = std::chrono::steady_clock::now() + seconds(10);
+  std::map<int, std::string> files = open_files();
+  while (files.size() > before && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    files = open_files();
   }
   return files;
 }
@@ -81,7 +102,7 @@ ROLE(survivor) {
         1, 0, 1);
     alone.destroy();
   }
-  const size_t files = settled_open_files();
+  const std::map<int, std::string> files = settled_open_files();
   LocalRanks ranks(to_id(arguments[0]), std::stoi(arguments[1]), std::stoi(arguments[2]), 1);
   if (!ranks.all_reduce(1000)) return 1;
   float* buffer = nullptr;
@@ -120,7 +141,10 @@ ROLE(survivor) {
   if (graph != nullptr) REQUIRE_CUDA(cudaGraphExecDestroy(graph));
   if (buffer != nullptr) REQUIRE_CUDA(cudaFree(buffer));
   ranks.free_all();
-  std::printf("LEFT OPEN %d\n", static_cast<int>(settled_open_files()) - static_cast<int>(files));
+  const std::map<int, std::string> left = open_files_soon(files.size());
+  std::printf("LEFT OPEN %td\n", std::max<ptrdiff_t>(0, std::ssize(left) - std::ssize(files)));
+  for (const auto& [descriptor, file] : left)
+    if (!files.contains(descriptor)) std::printf("  %d %s\n", descriptor, file.c_str());
   return 0;
 }
 
