@@ -1,12 +1,16 @@
 #include "cli/topology/command.h"
 
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "base/interfaces.h"
@@ -17,6 +21,7 @@
 #include "gpu/machine.h"
 #include "topology/detect.h"
 #include "topology/draw.h"
+#include "topology/rails.h"
 #include "topology/rings.h"
 #include "topology/xml.h"
 #include "transport/net/verbs/verbs.h"
@@ -27,7 +32,7 @@ namespace {
 constexpr const char* kFooter =
     R"(Prints NUMA nodes, PCI switches, GPUs and network devices, the distances between them (LOC NVL NVB C2C PIX PXB P2C PHB SYS
 NET, as NCCL_P2P_LEVEL has them), the rings, the network device of each GPU, and InfiniBand and RoCE ports with their state,
-speed and GID (of this machine).
+speed, GID, and the GPUs nearest to each (of this machine).
 
 Examples:
   niccolite topology                                 this machine: its GPUs, or virtual ones
@@ -37,16 +42,8 @@ Examples:
 Exit status: 0 fine; 2 wrong usage, or a file that is none; 3 a file cannot be written.)";
 
 /// Describes this machine, with a rank for each of its GPUs.
-Result<topology::Description> describe_this_machine() {
+Result<topology::Description> describe_this_machine(std::span<const topology::Port> ports) {
   gpu::Machine* const machine = TRY(gpu::machine());
-  const std::vector<Interface> present = TRY(list_interfaces());
-  std::vector<topology::Port> ports;
-  for (const Interface& interface :
-       select_interfaces(present, {.filter = parameters::socket_ifname(),
-                                  .family = parameters::socket_family(),
-                                  .reaches = {}}))
-    if (interface.name != "lo")
-      ports.push_back({.name = interface.name, .speed = link_speed(interface.name)});
   topology::Description whole;
   const int count = machine->device_count();
   for (int device = 0; device < count; ++device) {
@@ -62,35 +59,77 @@ Result<topology::Description> describe_this_machine() {
   return whole;
 }
 
+/// Returns the interfaces that may carry data.
+Result<std::vector<topology::Port>> interfaces() {
+  const std::vector<Interface> present = TRY(list_interfaces());
+  std::vector<topology::Port> ports;
+  for (const Interface& interface :
+       select_interfaces(present, {.filter = parameters::socket_ifname(),
+                                  .family = parameters::socket_family(),
+                                  .reaches = {}}))
+    if (interface.name != "lo")
+      ports.push_back({.name = interface.name, .speed = link_speed(interface.name)});
+  return ports;
+}
+
 Status write_files(const Options& options, const topology::Graph& graph) {
   if (!options.svg.empty()) TRY(grammar::write_text(options.svg, draw_svg(graph)));
   if (!options.xml.empty()) TRY(grammar::write_text(options.xml, write_xml(graph.description())));
   return {};
 }
 
-using Ports = std::vector<transport::net::verbs::PortState>;
+/// A port of InfiniBand or RoCE, with the GPUs of this machine to which it is among the nearest.
+struct ServingPort {
+  transport::net::verbs::PortState state;
+  std::vector<int> gpus{};
+};
+using Ports = std::vector<ServingPort>;
+
+Result<Ports> ports_of_this_machine() {
+  Ports ports;
+  std::vector<topology::Port> in_graph;
+  for (transport::net::verbs::PortState& state : transport::net::verbs::port_states()) {
+    if (state.is_active && state.is_named)
+      in_graph.push_back({.name = state.in_graph.name,
+                          .speed = state.in_graph.speed,
+                          .device = state.in_graph.device});
+    ports.push_back({.state = std::move(state)});
+  }
+  const topology::Graph graph = TRY(topology::Graph::make(TRY(describe_this_machine(in_graph))));
+  for (const int gpu : graph.gpus())
+    for (const int net : topology::nearest_nets(graph, gpu)) {
+      const auto port = std::ranges::find_if(ports, [&](const ServingPort& each) {
+        return each.state.in_graph.name == graph.nodes()[static_cast<size_t>(net)].name;
+      });
+      if (port != ports.end())
+        port->gpus.push_back(graph.nodes()[static_cast<size_t>(gpu)].gpu->device);
+    }
+  return ports;
+}
 
 std::string text_of(const Ports& ports) {
   if (ports.empty()) return "";
   std::string text = "\nInfiniBand and RoCE ports\n";
-  for (const auto& port : ports)
+  for (const auto& [port, gpus] : ports)
     text += fmt::format(
-        "  {}  {}, {}, {}, GID {}{}{}\n", port.name, port.kind, port.state,
+        "  {}  {}, {}, {}, GID {}{}{}{}\n", port.name, port.kind, port.state,
         port.speed > 0 ? fmt::format("{} Gbit/s", port.speed / 1000) : "unknown speed", port.gid,
-        port.is_virtual ? ", virtual" : "", port.is_named ? "" : ", not chosen by NCCL_IB_HCA");
+        port.is_virtual ? ", virtual" : "", port.is_named ? "" : ", not chosen by NCCL_IB_HCA",
+        gpus.empty() ? "" : fmt::format(", for GPU {}", fmt::join(gpus, ", ")));
   return text;
 }
 
 nlohmann::json to_json(const Ports& ports) {
   nlohmann::json all = nlohmann::json::array();
-  for (const auto& port : ports)
+  for (const auto& [port, gpus] : ports)
     all.push_back({{"name", port.name},
                    {"kind", port.kind},
                    {"state", port.state},
                    {"mbit_per_s", port.speed},
                    {"gid", port.gid},
                    {"virtual", port.is_virtual},
-                   {"chosen", port.is_named}});
+                   {"chosen", port.is_named},
+                   {"gpus", gpus}});
   return all;
 }
 
@@ -125,7 +164,8 @@ nlohmann::json to_json(const topology::Graph& graph, const Ports& ports) {
 
 Result<topology::Graph> make_graph(const Options& options) {
   topology::Description description =
-      TRY(options.from.empty() ? describe_this_machine() : topology::load_xml(options.from));
+      TRY(options.from.empty() ? describe_this_machine(TRY(interfaces()))
+                               : topology::load_xml(options.from));
   return topology::Graph::make(std::move(description));
 }
 
@@ -154,13 +194,17 @@ int run(const Options& options) {
     fmt::print(stderr, "niccolite topology: {}\n", status.message());
     return grammar::kExitFailed;
   }
-  const auto ports = [&] {
-    return options.from.empty() ? transport::net::verbs::port_states() : Ports();
-  };
+  const bool wants_text = !options.wants_json && options.svg.empty() && options.xml.empty();
+  if (!options.wants_json && !wants_text) return grammar::kExitFine;
+  const Result<Ports> ports = options.from.empty() ? ports_of_this_machine() : Ports();
+  if (!ports.is_ok()) {
+    fmt::print(stderr, "niccolite topology: {}\n", ports.status().message());
+    return grammar::kExitFailed;
+  }
   if (options.wants_json)
-    fmt::print("{}\n", to_json(*graph, ports()).dump(1));
-  else if (options.svg.empty() && options.xml.empty())
-    fmt::print("{}{}", draw_text(*graph), text_of(ports()));
+    fmt::print("{}\n", to_json(*graph, ports.value()).dump(1));
+  else
+    fmt::print("{}{}", draw_text(*graph), text_of(ports.value()));
   return grammar::kExitFine;
 }
 

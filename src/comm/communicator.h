@@ -193,6 +193,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
 
   // How it becomes ready (initialization.cc).
   Status join_and_connect(const Meeting& meeting);
+  Status choose_own_network();
   Status find_machine_graph(std::span<const RankInfo> ranks, const Deadline& deadline);
   /// Prepares connections, answers to peers and the watch, if there are several ranks.
   Status serve_peers(const planner::Settings& settings, std::unique_ptr<transport::Team> team);

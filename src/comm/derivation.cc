@@ -305,7 +305,10 @@ Status Communicator::start_as_child(const Child& child, Communicator& parent,
     }
   }
   TRY(control_.allocate(machine_));
-  if (member_ != nullptr) TRY(serve_peers(settings, std::move(team)));
+  if (member_ != nullptr) {
+    TRY(choose_own_network());
+    TRY(serve_peers(settings, std::move(team)));
+  }
   make_operations(settings);
   supervision_.show(member_.get());
   LOG(Info, Init, "{} {} parent {} commId 0x{:x} - Init COMPLETE", child.function, describe(),

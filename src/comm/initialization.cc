@@ -191,6 +191,7 @@ Status Communicator::join_and_connect(const Meeting& meeting) {
                             .member = *member_,
                             .ranks = ranks,
                             .deadline = deadline}));
+    TRY(choose_own_network());
     TRY(find_machine_graph(ranks, deadline));
     TRY(ways_.apply(settings, membership_));
     planner::set_reach(settings, ways_.reach().is_whole);
@@ -215,6 +216,13 @@ Status Communicator::join_and_connect(const Meeting& meeting) {
   return {};
 }
 
+Status Communicator::choose_own_network() {
+  std::shared_ptr<transport::net::Network> network = TRY(choose_network(
+      ways_.needs_network(), configuration_, id_hash(), membership_.place_on_network().number));
+  if (ways_.needs_network()) network_ = std::move(network);
+  return {};
+}
+
 Status Communicator::find_machine_graph(std::span<const RankInfo> ranks, const Deadline& deadline) {
   const bool is_asked_for = ranks.empty() ? asks_for_machine_graph()
                                           : std::ranges::any_of(ranks, &RankInfo::asks_for_graph);
@@ -223,13 +231,15 @@ Status Communicator::find_machine_graph(std::span<const RankInfo> ranks, const D
   const bool has_other_links =
       nranks() > 2 && !ways_.torn_link().empty() && machine_.kind() == gpu::Kind::Cuda;
   if (!is_asked_for && !has_other_links && !membership_.spans_machines()) return {};
-  membership_.set_graph(
-      TRY(make_machine_graph({.devices = machine_,
-                              .device = device(),
-                              .rank = rank(),
-                              .host = ranks.empty() ? "" : ranks[static_cast<size_t>(rank())].host,
-                              .member = member_.get(),
-                              .deadline = deadline})));
+  membership_.set_graph(TRY(make_machine_graph(
+      {.devices = machine_,
+       .device = device(),
+       .rank = rank(),
+       .host = ranks.empty() ? "" : ranks[static_cast<size_t>(rank())].host,
+       .member = member_.get(),
+       .ports =
+           network_ != nullptr ? network_->ports() : std::vector<transport::net::Network::Port>(),
+       .deadline = deadline})));
   return {};
 }
 
@@ -291,9 +301,8 @@ Status Communicator::serve_peers(const planner::Settings& settings,
     fail(why.copy());
   });
   transport::Carrier carrier = membership_.place_on_network();
-  std::shared_ptr<transport::net::Network> network =
-      TRY(choose_network(ways_.needs_network(), configuration_, id_hash(), carrier.number));
-  if (ways_.needs_network()) carrier.network = network_ = std::move(network);
+  if (network_ != nullptr) network_->prefer(carrier.nearest);
+  carrier.network = network_;
   log_.open(nranks());
   connection_events_ = std::make_shared<profiling::ConnectionEvents>(log_->recorder());
   one_sided_ = make_one_sided();

@@ -17,7 +17,12 @@ namespace {
 constexpr size_t kMostXml = 60 << 10;  // an all-gather takes 64 KiB of a rank
 
 // Returns the ports that carry data. A rank alone needs none, and may have none.
-Result<std::vector<topology::Port>> ports(const bootstrap::Member* member) {
+Result<std::vector<topology::Port>> ports(const GraphOptions& options) {
+  std::vector<topology::Port> ports;
+  for (const transport::net::Network::Port& port : options.ports)
+    ports.push_back({.name = port.name, .speed = port.speed, .device = port.device});
+  if (!ports.empty()) return ports;
+  const bootstrap::Member* const member = options.member;
   std::vector<Interface> rails;
   if (member != nullptr)
     rails = TRY(transport::net::find_rails(member->interface()));
@@ -25,7 +30,6 @@ Result<std::vector<topology::Port>> ports(const bootstrap::Member* member) {
     rails = select_rails(TRY(list_interfaces()), {.filter = parameters::socket_ifname(),
                                                   .family = parameters::socket_family(),
                                                   .reaches = {}});
-  std::vector<topology::Port> ports;
   for (const Interface& rail : rails)
     if (!rail.name.empty()) ports.push_back({.name = rail.name, .speed = link_speed(rail.name)});
   return ports;
@@ -50,7 +54,7 @@ Result<topology::Description> describe(const GraphOptions& options) {
   const std::string& file = parameters::topo_file();
   topology::Description found;
   if (file.empty() || gpu.kind == gpu::Kind::Cuda) {
-    const std::vector<topology::Port> carrying = TRY(ports(options.member));
+    const std::vector<topology::Port> carrying = TRY(ports(options));
     found = topology::detect("/", options.host, gpu, carrying);
   }
   if (!file.empty()) return described_by(file, options.host, gpu, found);

@@ -9,6 +9,7 @@
 #include "bootstrap/member.h"
 #include "gpu/devices.h"
 #include "topology/graph.h"
+#include "transport/net/network.h"
 
 namespace niccolite::comm {
 
@@ -18,6 +19,8 @@ struct GraphOptions {
   int rank = 0;
   std::string host{};                   // RankInfo::host
   bootstrap::Member* member = nullptr;  // null: of one rank
+  std::vector<transport::net::Network::Port>
+      ports{};  // of the network; none: interfaces carry data
   Deadline deadline = Deadline::never();
 };
 

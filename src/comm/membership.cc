@@ -75,9 +75,15 @@ transport::Carrier Membership::place_on_network() const {
   if (places_.graph != nullptr) {
     const auto known_as = static_cast<size_t>(places_.graph_ranks[static_cast<size_t>(rank())]);
     // The graph has the first of several ranks of one GPU.
-    const int node = known_as < places_.rails.size() ? places_.rails[known_as] : -1;
-    if (node >= 0)
-      carrier.nearest_interface = places_.graph->nodes()[static_cast<size_t>(node)].name;
+    const int own = known_as < places_.rails.size() ? places_.rails[known_as] : -1;
+    const topology::Graph& graph = *places_.graph;
+    if (own >= 0) {
+      std::vector<int> nets =
+          topology::nearest_nets(graph, graph.gpu_of_rank(static_cast<int>(known_as)));
+      std::ranges::rotate(nets, std::ranges::find(nets, own));
+      for (const int net : nets)
+        carrier.nearest.push_back(graph.nodes()[static_cast<size_t>(net)].name);
+    }
   }
   return carrier;
 }

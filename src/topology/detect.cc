@@ -98,8 +98,9 @@ class Detector {
     net.most_connections = 65'536;
     std::error_code error;
     std::string bus_id;
-    for (const fs::path& part :
-         fs::canonical(root_ + "/sys/class/net/" + port.name + "/device", error))
+    const std::string known_as = port.device.empty() ? "/sys/class/net/" + port.name
+                                                     : "/sys/class/infiniband/" + port.device;
+    for (const fs::path& part : fs::canonical(root_ + known_as + "/device", error))
       if (is_bus_id(part.string())) bus_id = part.string();
     Pci* const pci = bus_id.empty() ? nullptr : device(bus_id);
     (pci != nullptr ? pci->nets : cpu(0).nets).push_back(std::move(net));

@@ -23,10 +23,11 @@ struct RankGpu {
   int compute_capability = 0;
 };
 
-/// An interface that carries data.
+/// An interface, or a port of InfiniBand or RoCE, that carries data.
 struct Port {
   std::string name{};
-  int speed = 0;  // Mbit/s (base/interfaces.h: link_speed()); 0: unknown
+  int speed = 0;         // Mbit/s; 0: unknown
+  std::string device{};  // of the port, as /sys/class/infiniband has it; empty: an interface
 };
 
 /// Detects the machine. `root` stands before /sys and /proc: tests have trees of their own. `host`

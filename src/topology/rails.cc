@@ -10,8 +10,8 @@ int rank_at(const Graph& graph, int node) {
 }
 int host_at(const Graph& graph, int node) { return graph.nodes()[static_cast<size_t>(node)].host; }
 
-// Returns the network devices of the GPU's host with the best path type and bandwidth, ascending by
-// device.
+}  // namespace
+
 std::vector<int> nearest_nets(const Graph& graph, int gpu) {
   const auto key = [&](int net) {
     const Path& path = graph.path(gpu, net);
@@ -26,8 +26,6 @@ std::vector<int> nearest_nets(const Graph& graph, int gpu) {
   }
   return nearest;
 }
-
-}  // namespace
 
 std::vector<int> rails(const Graph& graph) {
   std::vector<int> rails;

@@ -12,4 +12,8 @@ namespace niccolite::topology {
 /// share them evenly.
 std::vector<int> rails(const Graph& graph);
 
+/// Returns the nodes of the network devices nearest to a GPU's node, on its host: those with the
+/// best type of path, and of these with the best bandwidth; ascending by device.
+std::vector<int> nearest_nets(const Graph& graph, int gpu);
+
 }  // namespace niccolite::topology

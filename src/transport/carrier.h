@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace niccolite::transport {
 
@@ -13,9 +14,10 @@ class Network;
 
 struct Carrier {
   std::shared_ptr<net::Network> network{};  // a plug-in's, or verbs; null: sockets do
-  // The rail of the sockets (net/rails.h) that is nearest to the GPU, by name. If no rail has that
-  // name: the rail with the index `number`, modulo the number of rails.
-  std::string nearest_interface{};
+  // The interfaces, or ports, that are nearest to the GPU, by name, this rank's own first
+  // (topology/rails.h). If there is none of such a name: the one with the index `number`, modulo
+  // how many there are.
+  std::vector<std::string> nearest{};
   size_t number = 0;
   int ranks_of_machine = 1;  // that share its cores, this one included
 };

@@ -62,8 +62,8 @@ std::vector<std::string> NetworkConnector::devices() const {
   const auto& network = carrier_.network;
   if (network != nullptr) {
     std::vector<std::string> devices;
-    for (size_t i = 0; i < network->devices(); ++i)
-      devices.push_back(fmt::format("NET/{}/{}", network->name(), i));
+    for (const size_t device : network->devices())
+      devices.push_back(fmt::format("NET/{}/{}", network->name(), device));
     return devices;
   }
   std::lock_guard lock(mutex_);
@@ -77,7 +77,9 @@ std::vector<std::string> NetworkConnector::devices() const {
 Result<net::Rails> NetworkConnector::find_rails() const {
   net::Rails rails{.interfaces = TRY(net::find_rails(member_.interface()))};
   const auto nearest =
-      std::ranges::find(rails.interfaces, carrier_.nearest_interface, &Interface::name);
+      carrier_.nearest.empty()
+          ? rails.interfaces.end()
+          : std::ranges::find(rails.interfaces, carrier_.nearest.front(), &Interface::name);
   rails.preferred = nearest != rails.interfaces.end()
                         ? static_cast<size_t>(nearest - rails.interfaces.begin())
                         : carrier_.number % rails.interfaces.size();

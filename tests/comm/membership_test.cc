@@ -51,7 +51,7 @@ TEST(Membership, TheNumberOnTheNetworkCountsTheRanksOfTheOwnMachine) {
   const transport::Carrier carrier = of(3, {0, 1, 0, 1, 1}).place_on_network();
   EXPECT_EQ(carrier.number, 1u);
   EXPECT_EQ(carrier.ranks_of_machine, 3);
-  EXPECT_EQ(carrier.nearest_interface, "");
+  EXPECT_TRUE(carrier.nearest.empty());
 }
 
 TEST(Membership, AChildTakesItsRanksFromTheParent) {

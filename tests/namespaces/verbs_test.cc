@@ -1,9 +1,12 @@
 // InfiniBand and RoCE over several machines: virtual NICs (docs/virtual-nics.md), whose bytes cross
 // the wires of the network, and their faults.
+#include <fmt/core.h>
 #include <gmock/gmock.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <cstdio>
+#include <fstream>
 #include <regex>
 #include <string>
 #include <utility>
@@ -144,6 +147,109 @@ TEST_P(VerbsTraffic, IsWhatTheScheduleSends) {
 
 INSTANTIATE_TEST_SUITE_P(, VerbsTraffic, ::testing::Values(1, 2));
 
+/// A file of a machine with `count` NICs, each at a switch of its own: GPU i is at that of
+/// `nics[i]`.
+class Placed {
+ public:
+  explicit Placed(const std::vector<int>& nics, int count = 2) {
+    std::string text = "<system version='1'><cpu numaid='0'>";
+    for (int nic = 0; nic < count; ++nic) {
+      text += fmt::format("<pci busid='0000:{}0:00.0' class='0x060400'>", nic + 1);
+      for (size_t gpu = 0; gpu < nics.size(); ++gpu)
+        if (nics[gpu] == nic)
+          text += fmt::format(
+              "<pci busid='0000:{}{}:00.0' class='0x030200'><gpu dev='{}' sm='90'/></pci>", nic + 1,
+              gpu + 1, gpu);
+      text += fmt::format(
+          "<pci busid='0000:{0}9:00.0' class='0x020000'><nic><net name='vnic{1}' dev='{1}' "
+          "speed='100000'/></nic></pci></pci>",
+          nic + 1, nic);
+    }
+    std::ofstream(path_) << text << "</cpu></system>";
+  }
+  ~Placed() { std::remove(path_.c_str()); }
+  const std::string& path() const { return path_; }
+
+ private:
+  const std::string path_ = ::testing::TempDir() + "niccolite_placed_" + std::to_string(getpid());
+};
+
+TEST(VerbsAffinity, DataGoByThePortsBesideTheGpu) {
+  NETWORK_OR_SKIP(network, .machines = 2, .rails = 2);
+  const Placed placed({1, 1});
+  constexpr int kCount = 1 << 20;
+  std::vector<Process> running =
+      start(*network, {.role = "reduce_and_tell",
+                       .rest = {std::to_string(kCount), "3"},
+                       .environment = with_nics("2", {{"NCCL_TOPO_FILE", placed.path()}})});
+  for (Process& process : running) {
+    ASSERT_EQ(process.wait(seconds(60)), 0) << process.output();
+    EXPECT_THAT(process.output(), ContainsRegex("Using \\[1\\]vnic1:1/RoCE .*; in reserve "
+                                                "\\[0\\]vnic0:1/RoCE"));
+    EXPECT_THAT(process.output(), HasSubstr("via NET/IB/1"));
+    EXPECT_THAT(process.output(), Not(HasSubstr("via NET/IB/0")));
+  }
+  for (int machine = 0; machine < 2; ++machine) {
+    const double bytes = 3.0 * kCount * sizeof(float);
+    EXPECT_LT(static_cast<double>(network->traffic(machine, 0).sent), bytes / 10);
+    EXPECT_GT(static_cast<double>(network->traffic(machine, 1).sent), bytes);
+  }
+}
+
+// The port of the same place is the other end, also where it is not the one beside that GPU: rails
+// may have no way to each other.
+TEST(VerbsAffinity, PortsOfOneRailAreJoined) {
+  NETWORK_OR_SKIP(network, .machines = 2, .rails = 2);
+  const Placed placed({1, 0, 1, 0});
+  std::vector<Process> running =
+      start(*network, {.role = "work",
+                       .devices = 2,
+                       .rest = {"7"},
+                       .environment = with_nics("2", {{"NCCL_TOPO_FILE", placed.path()}})});
+  for (Process& process : running) {
+    EXPECT_EQ(process.wait(seconds(120)), 0) << process.output();
+    EXPECT_THAT(process.output(), Not(HasSubstr("NCCL WARN")));
+    EXPECT_THAT(process.output(), HasSubstr("Using [0]vnic0:1/RoCE"));
+    EXPECT_THAT(process.output(), HasSubstr("Using [1]vnic1:1/RoCE"));
+    EXPECT_THAT(process.output(), Not(ContainsRegex("vnic0:1 on host [^\n]* to vnic1:1")));
+    EXPECT_THAT(process.output(), Not(ContainsRegex("vnic1:1 on host [^\n]* to vnic0:1")));
+  }
+}
+
+// At most four ports are opened for two ranks: those beside the GPU are among them.
+TEST(VerbsAffinity, OfManyPortsTheNearOneComesFirst) {
+  NETWORK_OR_SKIP(network, .machines = 2, .rails = 2);
+  const Placed placed({5, 5}, 6);
+  std::vector<Process> running =
+      start(*network, {.role = "reduce_and_tell",
+                       .rest = {"1000", "3"},
+                       .environment = with_nics("6", {{"NCCL_TOPO_FILE", placed.path()}})});
+  for (Process& process : running) {
+    EXPECT_EQ(process.wait(seconds(60)), 0) << process.output();
+    EXPECT_THAT(process.output(),
+                ContainsRegex("Using \\[0\\]vnic5:1/RoCE [^\\[]*; in reserve \\[1\\]vnic0:1/[^\\[]*"
+                              "\\[2\\]vnic1:1/[^\\[]*\\[3\\]vnic2:1/[^\\[]*\n"));
+  }
+}
+
+TEST(VerbsAffinity, APortInReserveTakesThePlaceOfOneThatFails) {
+  NETWORK_OR_SKIP(network, .machines = 2, .rails = 2);
+  const Placed placed({1, 1});
+  Job job{.role = "reduce_and_tell",
+          .rest = {"300000", "20"},
+          .environment = {{"NCCL_IB_TIMEOUT", "10"},
+                          {"NCCL_IB_RETRY_CNT", "3"},
+                          {"NCCL_TOPO_FILE", placed.path()}}};
+  job.of_machine = {with_nics("2,fault=down@1:40"), with_nics("2")};
+  std::vector<Process> running = start(*network, job);
+  for (Process& process : running) {
+    EXPECT_EQ(process.wait(seconds(60)), 0) << process.output();
+    EXPECT_THAT(process.output(), HasSubstr("ROUND 19"));
+    EXPECT_THAT(process.output(), Not(HasSubstr("NCCL WARN")));
+  }
+  EXPECT_THAT(running[0].output() + running[1].output(), HasSubstr("go on over vnic0:1"));
+}
+
 TEST(VerbsPorts, AreListedWithTheirState) {
   const niccolite::testing::Outcome outcome = niccolite::testing::run_command(
       {NICCOLITE_COMMAND, "topology"}, {{"LD_LIBRARY_PATH", NICCOLITE_VVERBS},
@@ -152,7 +258,7 @@ TEST(VerbsPorts, AreListedWithTheirState) {
   EXPECT_EQ(outcome.status, 0) << outcome.errors;
   EXPECT_THAT(outcome.output, HasSubstr("vnic0:1  RoCE, active, 200 Gbit/s, GID "));
   EXPECT_THAT(outcome.output, ContainsRegex("vnic0:1 .*, virtual, not chosen by NCCL_IB_HCA\n"));
-  EXPECT_THAT(outcome.output, ContainsRegex("vnic1:1 .*\\(index [0-9]+\\), virtual\n"));
+  EXPECT_THAT(outcome.output, ContainsRegex("vnic1:1 .*\\(index [0-9]+\\), virtual, for GPU 0"));
 }
 
 // ---- faults

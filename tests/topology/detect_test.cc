@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "topology/graph.h"
+#include "topology/rails.h"
 #include "topology/xml.h"
 
 namespace niccolite::topology {
@@ -102,6 +103,30 @@ TEST_F(FakeSystem, IsFoundWithItsSwitches) {
   EXPECT_EQ(graph.path(graph.gpu_of_rank(0), graph.nets()[0]).type, PathType::PIX);
   EXPECT_EQ(graph.nodes()[static_cast<size_t>(graph.nets()[1])].name, "veth");
   EXPECT_NEAR(graph.path(graph.gpu_of_rank(0), graph.nets()[0]).bandwidth, 25.0 / 8, 1e-9);
+}
+
+TEST_F(FakeSystem, PortsOfInfiniBandAreWhereTheirDevicesAre) {
+  add({"0000:00:01.0", "0000:01:00.0", "0000:02:04.0", "0000:03:00.0"}, "0x030200", 0);
+  add({"0000:00:01.0", "0000:01:00.0", "0000:02:08.0", "0000:04:00.0"}, "0x020700", 0);
+  add({"0000:80:01.0", "0000:81:00.0", "0000:82:04.0", "0000:83:00.0"}, "0x030200", 1);
+  fs::create_directories(root_ + "/sys/class/infiniband/mlx5_0");
+  fs::create_symlink(root_ + "/sys/bus/pci/devices/0000:04:00.0",
+                     root_ + "/sys/class/infiniband/mlx5_0/device");
+  const std::vector<Port> ports{{"mlx5_0", 400'000, "mlx5_0"}, {"mlx5_0:2", 400'000, "mlx5_0"}};
+  Description whole;
+  int rank = 0;
+  for (const char* bus_id : {"0000:03:00.0", "0000:83:00.0"}) {
+    const RankGpu gpu{.rank = rank, .device = rank, .kind = gpu::Kind::Cuda, .bus_id = bus_id};
+    ++rank;
+    ASSERT_TRUE(merge(whole, detect(root_, "here", gpu, ports)).is_ok());
+  }
+  const Graph graph = Graph::make(std::move(whole)).take();
+  ASSERT_EQ(graph.nets().size(), 2u);
+  for (const int net : graph.nets()) {
+    EXPECT_EQ(graph.path(graph.gpu_of_rank(0), net).type, PathType::PIX);
+    EXPECT_EQ(graph.path(graph.gpu_of_rank(1), net).type, PathType::SYS);
+  }
+  EXPECT_EQ(nearest_nets(graph, graph.gpu_of_rank(0)), graph.nets());
 }
 
 // As on virtual machines, whose system shows no switches: the provider's file tells of them, and of

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/plugin_library.h"
 #include "base/status.h"
@@ -34,8 +35,21 @@ class Network {
   /// Where the network's reducer may be, too (collective_network.h). Null: it is no plug-in's.
   virtual std::shared_ptr<PluginLibrary> library() const { return nullptr; }
 
-  /// Number of devices that carry each connection, by which the log names them.
-  virtual size_t devices() const { return 1; }
+  /// A port of this machine that can carry data.
+  struct Port {
+    std::string name;    // "mlx5_0"; "mlx5_0:2" of a port that is not its device's first
+    std::string device;  // "mlx5_0"
+    int speed = 0;       // Mbit/s; 0: unknown
+  };
+  /// The ports among which prefer() chooses. None: the network has a choice of its own.
+  virtual std::vector<Port> ports() const { return {}; }
+  /// `nearest` to this rank's GPU, by name, the best first: they carry data, and other ports only
+  /// in their place. None of them is a name of ports(): all ports are alike. Before the first
+  /// listen().
+  virtual void prefer(const std::vector<std::string>& /*nearest*/) {}
+
+  /// The numbers of the devices that carry each connection, as the log has them.
+  virtual std::vector<size_t> devices() const { return {0}; }
 
   /// `peer`: for messages.
   virtual Result<void*> listen(Handle& handle, const std::string& peer) = 0;

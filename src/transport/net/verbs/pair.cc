@@ -77,7 +77,8 @@ struct Pair::Greeting {
     uint16_t lid = 0;
     uint8_t mtu = 0;
     uint8_t is_roce = 0;
-    char name[28]{};
+    uint8_t is_spare = 0;
+    char name[27]{};
   };
   uint32_t magic = kMagic;
   uint16_t rails_count = 0;
@@ -224,6 +225,7 @@ Network::Handle Pair::handle() const {
     rail.lid = port.attributes.lid;
     rail.mtu = static_cast<uint8_t>(port.attributes.active_mtu);
     rail.is_roce = port.is_roce() ? 1 : 0;
+    rail.is_spare = rails_[i].is_spare ? 1 : 0;
     const std::string name = port.name();
     std::memcpy(rail.name, name.data(), std::min(name.size(), sizeof rail.name - 1));
   }
@@ -281,6 +283,7 @@ Status Pair::join(QueuePair& own, const Greeting& peer, size_t number) {
     return Status::remote_error("{} has a queue pair on port {} of {}", peer_, own.peer_rail,
                                 peer.rails_count);
   const Greeting::Rail& to = peer.rails[own.peer_rail];
+  own.spares = static_cast<uint8_t>((rail.is_spare ? 1 : 0) + (to.is_spare != 0 ? 1 : 0));
   if (to.mtu < IBV_MTU_256 || to.mtu > IBV_MTU_4096)
     return Status::remote_error("{} has an MTU of number {} on {}", peer_, to.mtu,
                                 peer_rails_[own.peer_rail]);
@@ -362,11 +365,27 @@ bool Pair::has_room(const QueuePair& own, uint32_t count) const {
   return own.posted - own.completed + count <= kSendQueue;
 }
 
+// Bits of the queue pairs that carry data: the ones with the fewest spare ports, among all that
+// have not failed.
+uint32_t Pair::usable() const {
+  uint32_t usable = 0;
+  int fewest = 2;
+  for (size_t i = 0; i < queue_pairs_.size(); ++i) {
+    const QueuePair& each = queue_pairs_[i];
+    if (each.has_failed || each.spares > fewest) continue;
+    if (each.spares < fewest) usable = 0;
+    fewest = each.spares;
+    usable |= 1u << i;
+  }
+  return usable;
+}
+
 // Returns the queue pair whose turn it is at that number.
-size_t Pair::alive_from(uint32_t number) const {
+size_t Pair::usable_from(uint32_t number) const {
+  const uint32_t usable = this->usable();
   const size_t count = queue_pairs_.size();
   for (size_t i = 0; i < count; ++i)
-    if (const size_t at = (number + i) % count; !queue_pairs_[at].has_failed) return at;
+    if (const size_t at = (number + i) % count; (usable & 1u << at) != 0) return at;
   return 0;  // none: a failure, which poll() has returned
 }
 
@@ -431,7 +450,7 @@ Status Pair::write_to_peer(size_t number, const void* from, size_t bytes, const 
 Status Pair::write_grants() {
   if (!peer_has_met_ || is_recovering()) return {};
   for (; is_before(next_grant_, next_receive_); ++next_grant_) {
-    const size_t number = alive_from(next_grant_);
+    const size_t number = usable_from(next_grant_);
     if (!has_room(queue_pairs_[number], 1)) break;
     const Grant& grant = outbox_->grants[next_grant_ % kMostMessages];
     TRY(write_to_peer(number, &grant, sizeof grant, &grant, /*is_signalled=*/false));
@@ -468,9 +487,9 @@ Status Pair::write_piece(size_t number, const Request& request, const Grant& gra
 }
 
 Status Pair::send_pieces(Request& request, const Grant& grant) {
-  const auto alive =
-      static_cast<uint32_t>(queue_pairs_.size()) - static_cast<uint32_t>(std::popcount(failed()));
-  const uint32_t pieces = settings_.splits && request.bytes > kLeastSplit ? alive : 1;
+  const uint32_t pieces = settings_.splits && request.bytes > kLeastSplit
+                              ? static_cast<uint32_t>(std::popcount(usable()))
+                              : 1;
   request.round = static_cast<uint32_t>(std::popcount(failed()));
   const uint32_t immediate = immediate_of(request.number, pieces, request.round);
   // Pieces begin at multiples of 128 bytes, as NICs like it.
@@ -479,7 +498,7 @@ Status Pair::send_pieces(Request& request, const Grant& grant) {
   request.queue_pairs = 0;
   uint32_t turn = request.number;
   for (uint32_t i = 0; i < pieces; ++i) {
-    const size_t number = alive_from(turn);
+    const size_t number = usable_from(turn);
     turn = static_cast<uint32_t>(number) + 1;
     const uint32_t offset = std::min(i * share, request.bytes);
     request.queue_pairs |= 1u << number;
@@ -655,7 +674,8 @@ Status Pair::take_failure(size_t number, const ibv_wc& completion) {
   Status stopped = stop(number);
   if (std::popcount(failed()) == std::ssize(queue_pairs_)) return why;
   TRY(std::move(stopped));
-  LOG(Info, Net, "NET/IB : {}. Data to {} go on over {}", why.message(), peer_, way(alive_from(0)));
+  LOG(Info, Net, "NET/IB : {}. Data to {} go on over {}", why.message(), peer_,
+      way(usable_from(0)));
   return {};
 }
 
@@ -699,7 +719,7 @@ Status Pair::look_at_devices() {
         way(i));
     if (std::popcount(failed()) == std::ssize(queue_pairs_)) return why;
     LOG(Info, Net, "NET/IB : {}. Data to {} go on over {}", why.message(), peer_,
-        way(alive_from(0)));
+        way(usable_from(0)));
   }
   return {};
 }
@@ -720,7 +740,7 @@ Status Pair::write_report() {
   report.first = first_missing_;
   report.came = came_;
   report.begin = report.number = ++reports_;
-  return write_to_peer(alive_from(0), &report, sizeof report, &report, /*is_signalled=*/true);
+  return write_to_peer(usable_from(0), &report, sizeof report, &report, /*is_signalled=*/true);
 }
 
 Status Pair::recover() {
@@ -740,7 +760,7 @@ Status Pair::recover() {
   if (failed() == all)
     return Status::remote_error("no queue pair with {} is left: all have failed, the last one {}",
                                 peer_, way(0));
-  if (!is_stopped(failed()) || !has_room(queue_pairs_[alive_from(0)], 1)) return {};
+  if (!is_stopped(failed()) || !has_room(queue_pairs_[usable_from(0)], 1)) return {};
   if (reported_ != failed()) TRY(write_report());
   if (number == 0 || report.begin != number || report.failed != failed()) return {};
   next_grant_ = first_missing_;

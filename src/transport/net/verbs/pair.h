@@ -1,5 +1,5 @@
 // Pair: the queue pairs that join this rank with a rank of another machine. They carry messages of
-// both directions, one queue pair or all of them in turns:
+// both directions, one queue pair or all of them in turns (queue pairs of spare ports wait):
 //
 //   receiver                                        sender
 //   writes a grant: address, keys, size, number --> into the sender's memory
@@ -56,6 +56,7 @@ inline constexpr uint32_t kMostMessages = 32;  // under way, of a direction
 struct Rail {
   Port port;
   Gid gid;
+  bool is_spare = false;  // carries data only where queue pairs of other ports are not left
 };
 
 struct Settings {
@@ -150,6 +151,7 @@ class Pair {
     ibv_qp* handle = nullptr;  // null: the device of an end was gone before
     size_t rail = 0;
     size_t peer_rail = 0;
+    uint8_t spares = 0;  // of its two ports
     uint32_t most_inline = 0;
     bool has_failed = false;
     bool is_gone = false;    // with its device: nothing completes any more
@@ -185,7 +187,8 @@ class Pair {
   bool is_stopped(uint32_t failed) const;
   uint32_t failed() const;
   bool is_recovering() const;
-  size_t alive_from(uint32_t number) const;
+  uint32_t usable() const;
+  size_t usable_from(uint32_t number) const;
   bool has_room(const QueuePair& own, uint32_t count) const;
   std::string way(size_t number) const;
 

@@ -182,6 +182,11 @@ bool Device::is_gone() {
 
 std::string Port::name() const { return fmt::format("{}:{}", device->name(), number); }
 
+Network::Port Port::in_graph() const {
+  return {
+      .name = number == 1 ? device->name() : name(), .device = device->name(), .speed = speed()};
+}
+
 const char* Port::state() const {
   switch (attributes.state) {
     case IBV_PORT_ACTIVE:

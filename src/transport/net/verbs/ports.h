@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "transport/net/network.h"
 #include "transport/net/verbs/library.h"
 
 namespace niccolite::transport::net::verbs {
@@ -67,7 +68,8 @@ struct Port {
 
   bool is_roce() const { return attributes.link_layer == IBV_LINK_LAYER_ETHERNET; }
   bool is_active() const { return attributes.state == IBV_PORT_ACTIVE; }
-  std::string name() const;   // "mlx5_0:1"
+  std::string name() const;  // "mlx5_0:1"
+  Network::Port in_graph() const;
   const char* state() const;  // "active", "down"
   int speed() const;          // Mbit/s; 0: unknown
 };

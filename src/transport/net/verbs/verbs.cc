@@ -1,6 +1,7 @@
 #include "transport/net/verbs/verbs.h"
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
 #include "base/log.h"
@@ -30,25 +31,53 @@ Settings settings_of(const Network::Wish& wish) {
 
 class Verbs final : public Network {
  public:
-  Verbs(const Library& library, std::vector<Rail> rails, const Settings& settings)
-      : library_(library), rails_(std::move(rails)), settings_(settings) {
+  Verbs(const Library& library, std::vector<Rail> all, const Settings& settings, size_t number)
+      : library_(library), all_(std::move(all)), settings_(settings), number_(number) {
     name_ = kName;
-    std::string all;
-    for (size_t i = 0; i < rails_.size(); ++i) {
-      const Port& port = rails_[i].port;
-      all += fmt::format(" [{}]{}/{} GID {} ({})", i, port.name(), port.is_roce() ? "RoCE" : "IB",
-                         rails_[i].gid.index, text_of(rails_[i].gid.bytes));
-      properties_.device += fmt::format("{}{}", i > 0 ? "," : "", port.name());
-      properties_.speed += port.speed();
+    for (const Rail& rail : all_) {
+      properties_.device +=
+          fmt::format("{}{}", properties_.device.empty() ? "" : ",", rail.port.name());
+      properties_.speed += rail.port.speed();
     }
     origin_ = library.file();
     properties_.most_bytes = kMostBytes;
-    LOG(Info, Net, "NET/IB : Using{}", all);
+    prefer({});
   }
 
-  size_t devices() const override { return rails_.size(); }
+  std::vector<Network::Port> ports() const override {
+    std::vector<Network::Port> ports;
+    for (const Rail& rail : all_) ports.push_back(rail.port.in_graph());
+    return ports;
+  }
+
+  void prefer(const std::vector<std::string>& nearest) override {
+    const auto place_of = [&](const Rail& rail) {
+      return std::ranges::find(nearest, rail.port.in_graph().name) - nearest.begin();
+    };
+    const auto is_near = [&](const Rail& rail) { return place_of(rail) < std::ssize(nearest); };
+    rails_ = all_;
+    // Few ports keep their places: the peer's port of the same place is then the other end, which
+    // rails without a way to each other want.
+    if (rails_.size() > kMostPorts) {
+      // Ranks of a machine begin with different ones.
+      std::ranges::rotate(rails_, rails_.begin() + static_cast<std::ptrdiff_t>(
+                                                       number_ * kMostPorts % rails_.size()));
+      std::ranges::stable_sort(rails_, {}, place_of);
+      rails_.resize(kMostPorts);
+    }
+    const bool is_any_near = std::ranges::any_of(rails_, is_near);
+    for (Rail& rail : rails_) rail.is_spare = is_any_near && !is_near(rail);
+  }
+
+  std::vector<size_t> devices() const override {
+    std::vector<size_t> devices;
+    for (size_t i = 0; i < rails_.size(); ++i)
+      if (!rails_[i].is_spare) devices.push_back(i);
+    return devices;
+  }
 
   Result<void*> listen(Handle& handle, const std::string& peer) override {
+    tell();
     auto end = std::make_unique<End>();
     end->pair = TRY(Pair::create(library_, rails_, settings_, peer));
     handle = end->pair->handle();
@@ -95,9 +124,24 @@ class Verbs final : public Network {
     return static_cast<void*>(new End{.pair = pair, .receives = receives});
   }
 
+  void tell() {
+    if (is_told_.test_and_set()) return;
+    std::string used, spare;
+    for (size_t i = 0; i < rails_.size(); ++i) {
+      const auto& [port, gid, is_spare] = rails_[i];
+      (is_spare ? spare : used) +=
+          fmt::format(" [{}]{}/{} GID {} ({})", i, port.name(), port.is_roce() ? "RoCE" : "IB",
+                      gid.index, text_of(gid.bytes));
+    }
+    LOG(Info, Net, "NET/IB : Using{}{}{}", used, spare.empty() ? "" : "; in reserve", spare);
+  }
+
   const Library& library_;
-  const std::vector<Rail> rails_;
+  const std::vector<Rail> all_;
   const Settings settings_;
+  const size_t number_;      // of this rank among the ranks of its machine
+  std::vector<Rail> rails_;  // in use, by this rank
+  std::atomic_flag is_told_;
 };
 
 }  // namespace
@@ -108,12 +152,6 @@ Result<std::shared_ptr<Network>> open(const Network::Wish& wish) {
   const Library& library = *TRY(Library::open());
   std::vector<Port> all = TRY(list_ports(library));
   std::vector<Port> ports = TRY(choose_ports(std::move(all), parameters::ib_hca()));
-  // Ranks of a machine that has many ports begin with different ones.
-  if (ports.size() > kMostPorts) {
-    const size_t first = wish.number * kMostPorts % ports.size();
-    std::rotate(ports.begin(), ports.begin() + static_cast<std::ptrdiff_t>(first), ports.end());
-    ports.resize(kMostPorts);
-  }
   const GidRequest request = gid_request();
   std::vector<Rail> rails;
   for (Port& port : ports) {
@@ -121,7 +159,7 @@ Result<std::shared_ptr<Network>> open(const Network::Wish& wish) {
     rails.push_back({.port = std::move(port), .gid = gid});
   }
   return std::shared_ptr<Network>(
-      std::make_shared<Verbs>(library, std::move(rails), settings_of(wish)));
+      std::make_shared<Verbs>(library, std::move(rails), settings_of(wish), wish.number));
 }
 
 std::vector<PortState> port_states() {
@@ -136,6 +174,7 @@ std::vector<PortState> port_states() {
   for (const Port& port : *ports) {
     Result<Gid> gid = choose_gid(port.name(), port.is_roce(), port.gids, request);
     states.push_back({.name = port.name(),
+                      .in_graph = port.in_graph(),
                       .kind = port.is_roce() ? "RoCE" : "InfiniBand",
                       .is_active = port.is_active(),
                       .state = port.state(),

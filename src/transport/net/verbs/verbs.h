@@ -20,6 +20,7 @@ Result<std::shared_ptr<Network>> open(const Network::Wish& wish);
 /// A port of this machine, for people and for the choice of a network.
 struct PortState {
   std::string name;  // "mlx5_0:1"
+  Network::Port in_graph;
   std::string kind;  // "RoCE", "InfiniBand"
   bool is_active = false;
   std::string state;  // "active", "down"
