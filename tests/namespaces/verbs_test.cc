@@ -147,8 +147,8 @@ TEST_P(VerbsTraffic, IsWhatTheScheduleSends) {
 
 INSTANTIATE_TEST_SUITE_P(, VerbsTraffic, ::testing::Values(1, 2));
 
-/// A file of a machine with `count` NICs, each at a switch of its own: GPU i is at that of
-/// `nics[i]`.
+/// A file of a machine with `count` NICs, each at a switch of its own. GPU i is at
+/// the switch of NIC `nics[i]`.
 class Placed {
  public:
   explicit Placed(const std::vector<int>& nics, int count = 2) {
