@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "base/epoll.h"
 #include "objects.h"
@@ -28,6 +29,7 @@ constexpr uint64_t kBytesPerTurn = 1 << 20;  // so that no connection keeps the 
 constexpr auto kTryAgain = milliseconds(2);
 constexpr auto kDelay = milliseconds(50);         // of a message that is late
 constexpr auto kShortestWait = milliseconds(20);  // a host's threads are late where a NIC is not
+constexpr uint64_t kLeastCorrupt = 1024;          // bytes of a message that a port changes
 constexpr auto kGuestPatience = std::chrono::seconds(10);
 constexpr size_t kAtomicResults = 2 * kMaxAtomicReads;
 
@@ -302,6 +304,9 @@ bool pass_faults(Context& context, QueuePair& pair, Request& request) {
         case FaultKind::Slow:
           port.slow = 10;
           break;
+        case FaultKind::Corrupt:
+          port.corrupts = true;
+          break;
         case FaultKind::Late:
           port.free_at = std::max(port.free_at, Clock::now()) + kDelay;
           passes = false;
@@ -327,6 +332,18 @@ bool pass_faults(Context& context, QueuePair& pair, Request& request) {
     if (!passes) return false;
   }
   return port.up && !port.drops;
+}
+
+// Changes a bit in the middle of a message whose pieces are registered. The program's memory stays
+// as it is.
+void corrupt(Context& context, QueuePair& pair, Outgoing& message) {
+  const size_t header = sizeof(RequestHeader);
+  for (const Piece& piece : std::exchange(message.pieces, {})) {
+    const uint8_t* const from =
+        memory_of(context, pair.qp().pd, piece.key, piece.addr, piece.bytes, 0);
+    message.head.insert(message.head.end(), from, from + piece.bytes);
+  }
+  message.head[header + (message.head.size() - header) / 2] ^= 1;
 }
 
 // Puts the next request on the connection; false where it has to wait.
@@ -370,6 +387,7 @@ bool send_next(Context& context, QueuePair& pair) {
       if (!reads) message.pieces.push_back({sge.lkey, sge.addr, sge.length, nullptr});
     }
   }
+  if (port.corrupts && !reads && request.bytes >= kLeastCorrupt) corrupt(context, pair, message);
   const double rate = options().rate_gbit > 0 ? options().rate_gbit / port.slow
                       : port.slow > 1         ? options().speed_gbit / port.slow
                                               : 0;

@@ -181,6 +181,7 @@ struct QueuePair {
 struct Port {
   bool up = true;
   bool drops = false;
+  bool corrupts = false;
   double slow = 1;
   Clock::time_point up_again{};
   Clock::time_point free_at{};

@@ -10,7 +10,19 @@
 
 namespace vverbs {
 
-enum class FaultKind { Down, Flap, Drop, Lose, Late, Refuse, Flush, Slow, MemoryRefused, Gone };
+enum class FaultKind {
+  Down,
+  Flap,
+  Drop,
+  Lose,
+  Late,
+  Refuse,
+  Flush,
+  Slow,
+  Corrupt,
+  MemoryRefused,
+  Gone
+};
 
 struct Fault {
   FaultKind kind = FaultKind::Down;

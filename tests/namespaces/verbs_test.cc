@@ -137,10 +137,10 @@ TEST_P(VerbsTraffic, IsWhatTheScheduleSends) {
       EXPECT_GE(static_cast<double>(network->traffic(machine, rail).sent), 0.7 * sent / nics);
   }
   // A message is one work request of its sender, with a completion, and two of its receiver: a
-  // grant, and a receive. The receives that are posted beforehand come to them.
-  constexpr double kBeforehand = 64;
+  // grant, and a receive. The receives that are posted beforehand come to them, and the trial's.
+  constexpr double kBeforehand = 64 + 2;
   EXPECT_LE(all.work_requests, 3 * all.messages + kBeforehand * 4 * nics);
-  EXPECT_LE(all.completions, all.messages * (1 + 2.0 / 16) + 1);
+  EXPECT_LE(all.completions, all.messages * (1 + 2.0 / 16) + 1 + 4 * nics);
   // 64 KiB of data fit in one.
   EXPECT_LE(all.messages * (64 << 10), 2.5 * 2 * expected);
 }
@@ -315,6 +315,65 @@ INSTANTIATE_TEST_SUITE_P(
                              {"NCCL_IB_SPLIT_DATA_ON_QPS", "1"}}}),
     ::testing::PrintToStringParamName());
 
+// A port that changes bytes is found before it carries any, by the end whose bytes it changes.
+TEST(VerbsTrial, LeavesTheDataToThePortThatKeepsThem) {
+  NETWORK_OR_SKIP(network, .machines = 2, .rails = 2);
+  for (const int faulty : {0, 1}) {  // which end it is
+    Job job{.role = "reduce_and_tell", .rest = {"300000", "20"}};
+    job.of_machine = {with_nics("2"), with_nics("2")};
+    job.of_machine[static_cast<size_t>(faulty)] = with_nics("2,fault=corrupt@0:0");
+    std::vector<Process> running = start(*network, job);
+    for (Process& process : running) {
+      EXPECT_EQ(process.wait(seconds(60)), 0) << process.output();
+      EXPECT_THAT(process.output(), HasSubstr("ROUND 19"));
+    }
+    EXPECT_THAT(
+        running[static_cast<size_t>(faulty)].output(),
+        ContainsRegex(
+            "NCCL WARN NET/IB : vnic0:1 on host .* \\(GID 10\\.77\\.1\\..*, index .*\\) to vnic0:1 "
+            "\\(GID 10\\.77\\.1\\..*\\): when it was tried with a pattern, 1 of 8192 bytes .* came "
+            "back wrong, the first one at 4096 .*NCCL_IB_HCA=\\^vnic0:1 .*Data to rank .* go on "
+            "over vnic1:1"));
+    const std::string& other = running[static_cast<size_t>(1 - faulty)].output();
+    EXPECT_THAT(other, ContainsRegex("vnic0:1 on host .* has failed at rank .* when it was tried "
+                                     "with a pattern, and is used no longer"));
+    EXPECT_THAT(other, Not(HasSubstr("NCCL WARN")));
+  }
+}
+
+// Where there is no other port, both ends have the error.
+TEST(VerbsTrial, OfTheOnlyPortIsAnErrorAtBothEnds) {
+  NETWORK_OR_SKIP(network, .machines = 2);
+  Job job{.role = "reduce_and_tell", .rest = {"300000", "20"}};
+  job.of_machine = {with_nics("1,fault=corrupt@0:0"), with_nics("1")};
+  std::vector<Process> running = start(*network, job);
+  for (Process& process : running) {
+    EXPECT_GT(process.wait(seconds(60)), 10) << process.output();  // 10 + an error of NCCL
+    EXPECT_THAT(process.output(),
+                AllOf(ContainsRegex("the connection with rank [01] \\(process .* broke: vnic0:1 on "
+                                    "host .* \\(GID 10\\.77\\.1\\..* to vnic0:1 \\(GID "),
+                      ContainsRegex("when (it was|rank 0 .*) tried"), HasSubstr("came back wrong"),
+                      HasSubstr("NCCL_IB_HCA=^vnic0:1"), Not(HasSubstr("ROUND 0"))));
+  }
+}
+
+// A port that answers nothing is given up long before its NIC would do so.
+TEST(VerbsTrial, EndsWhereNothingComesBack) {
+  NETWORK_OR_SKIP(network, .machines = 2, .rails = 2);
+  Job job{.role = "reduce_and_tell", .rest = {"300000", "20"}};
+  job.of_machine = {with_nics("2,fault=drop@1:0"), with_nics("2")};
+  std::vector<Process> running = start(*network, job);
+  for (Process& process : running) {
+    EXPECT_EQ(process.wait(seconds(60)), 0) << process.output();
+    EXPECT_THAT(process.output(), HasSubstr("ROUND 19"));
+  }
+  EXPECT_THAT(
+      running[0].output(),
+      AllOf(ContainsRegex("NCCL WARN NET/IB : vnic1:1 on host .*did not come back within 10 "
+                          "seconds; do the two ports reach each other"),
+            HasSubstr("go on over vnic0:1")));
+}
+
 // A NIC repeats lost messages, and nobody notices.
 TEST(VerbsShortFault, CostsNothing) {
   NETWORK_OR_SKIP(network, .machines = 2);
@@ -377,7 +436,7 @@ TEST_F(VerbsFailure, OfADeviceThatIsRemovedSaysSo) {
 TEST_F(VerbsFailure, OfMemoryIsNamed) {
   NETWORK_OR_SKIP(network, .machines = 2);
   for (const auto& [fault, what] : {std::pair{"mr@0:0", "preparing to reach rank 1: vnic0:1"},
-                                    std::pair{"mr@0:2", "the connection with rank 1 (process"}}) {
+                                    std::pair{"mr@0:3", "the connection with rank 1 (process"}}) {
     const std::vector<std::string> said = say(*network, fault);
     EXPECT_THAT(said[0], AllOf(HasSubstr(what), HasSubstr("vnic0:1 on host "),
                                HasSubstr("refuses to register"),

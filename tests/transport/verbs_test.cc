@@ -4,9 +4,11 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <cstring>
 #include <string>
 
 #include "transport/net/verbs/ports.h"
+#include "transport/net/verbs/trial.h"
 
 namespace niccolite::transport::net::verbs {
 namespace {
@@ -92,6 +94,31 @@ TEST(Gids, ThatAreNotThereAreNamedWithThoseThatAre) {
     const Status status = choose_gid("mlx5_0:1", true, kGids, {.range = range}).status().copy();
     EXPECT_THAT(status.message(), HasSubstr(std::string("'") + range + "' is no subnet"));
   }
+}
+
+TEST(Trial, FindsEveryWrongByte) {
+  Trial trial(2);
+  for (size_t number = 0; number < 2; ++number) {
+    std::byte* const pattern = trial.make_pattern(number);
+    // Nothing has come back.
+    EXPECT_THAT(trial.difference(number).value_or("none"),
+                HasSubstr("8192 of 8192 bytes that were written to the peer's memory came back"));
+    std::memcpy(trial.echo(number), pattern, Trial::kBytes);
+    EXPECT_EQ(trial.difference(number), std::nullopt);
+    for (const size_t at : {size_t{0}, size_t{4097}, size_t{Trial::kBytes - 1}}) {
+      trial.echo(number)[at] ^= std::byte{1};
+      EXPECT_THAT(trial.difference(number).value_or("none"),
+                  HasSubstr("1 of 8192 bytes that were written to the peer's memory came back "
+                            "wrong, the first one at " +
+                            std::to_string(at) + " (0x"));
+      trial.echo(number)[at] ^= std::byte{1};
+    }
+  }
+  // No pattern passes for another one.
+  EXPECT_NE(std::memcmp(trial.echo(0), trial.echo(1), Trial::kBytes), 0);
+  // The peer's places are apart from all of it.
+  EXPECT_EQ(Trial::place_at_peer(1000, 1), 1000 + Trial::kBytes);
+  EXPECT_EQ(trial.bytes(), size_t{6} * Trial::kBytes);
 }
 
 }  // namespace

@@ -547,6 +547,29 @@ TEST_F(Faults, ARequestThatIsRefused) {
   EXPECT_EXIT(run("virtual:2,fault=refuse@0:50", IBV_WC_REM_OP_ERR, {}),
               ::testing::ExitedWithCode(0), "");
 }
+TEST_F(Faults, APortThatChangesBytes) {
+  const auto run = [] {
+    setenv("NICCOLITE_NICS", "virtual:2,fault=corrupt@0:1", 1);
+    bool right = true;
+    {
+      End a(0), b(1);
+      a.connect(b);
+      b.connect(a);
+      for (int i = 0; i < 4; ++i) {
+        const uint32_t bytes = i == 2 ? 1023 : 1024;  // short ones arrive as they are
+        std::memset(a.bytes.data(), 'a' + i, bytes);
+        a.send(0, IBV_WR_RDMA_WRITE, 0, bytes, b);
+        right &= a.wait().status == IBV_WC_SUCCESS;
+        size_t wrong = 0;
+        for (uint32_t at = 0; at < bytes; ++at) wrong += b.bytes[at] != 'a' + i ? 1 : 0;
+        right &= wrong == (i == 0 || i == 2 ? 0u : 1u);
+        right &= a.bytes[bytes / 2] == 'a' + i;
+      }
+    }
+    _exit(right && !HasFailure() ? 0 : 1);
+  };
+  EXPECT_EXIT(run(), ::testing::ExitedWithCode(0), "");
+}
 TEST_F(Faults, ADeviceThatIsRemoved) {
   const auto run = [] {
     setenv("NICCOLITE_NICS", "virtual:2,fault=gone@0:1", 1);

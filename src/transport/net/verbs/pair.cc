@@ -21,11 +21,13 @@ constexpr uint32_t kSignalEvery = 16;    // so that the send queue gets room aga
 constexpr uint32_t kMostInline = 128;    // a message of 8 bytes of data is 80 bytes
 constexpr uint32_t kLeastSplit = 8192;   // bytes of a message
 constexpr uint32_t kUnknown = UINT32_MAX;
-constexpr uint32_t kMagic = 0x4e494233;
+constexpr uint32_t kMagic = 0x4e494234;
 constexpr uint32_t kNumberOfQueuePair = 0xffffff;
 constexpr uint32_t kNone = 0;      // no queue pair of a program has this number
 constexpr uint32_t kLooks = 1024;  // of progress(), for one at the devices' events
 constexpr int kCompletionsAtOnce = 16;
+// A trial lasts no longer. A NIC sends a lost packet again after 4.3 s (NCCL_IB_TIMEOUT).
+constexpr std::chrono::seconds kPatience{10};
 
 // An immediate has the number's low bits, the number of pieces, and the round: how many
 // queue pairs had failed when the piece was sent.
@@ -37,7 +39,7 @@ uint32_t immediate_of(uint32_t number, uint32_t pieces, uint32_t round) {
 }
 
 // The id of a work request.
-enum class Kind : uint8_t { Receive, Piece, Other };
+enum class Kind : uint8_t { Receive, Piece, Other, Trial };
 struct Id {
   Kind kind;
   size_t queue_pair;
@@ -87,6 +89,8 @@ struct Pair::Greeting {
   uint32_t unused = 0;
   uint64_t inbox = 0;
   uint32_t inbox_keys[kMostPorts]{};
+  uint64_t trial = 0;
+  uint32_t trial_keys[kMostPorts]{};
   Rail rails[kMostPorts]{};
   uint32_t queue_pairs[kMostQueuePairs]{};  // number, and its rail in the upper 8 bits
 };
@@ -147,6 +151,11 @@ Result<std::shared_ptr<Pair>> Pair::create(const Library& library, std::vector<R
                              IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE));
   pair->outbox_memory_ = TRY(
       Registered::create(library, pair->rails_, pair->outbox_.get(), sizeof(Mail), /*rights=*/0));
+  pair->trial_ = std::make_unique<Trial>(pair->queue_pairs_.size());
+  // Without relaxed ordering: a read must not overtake the write before it.
+  pair->trial_memory_ = TRY(Registered::create(
+      library, pair->rails_, pair->trial_->data(), pair->trial_->bytes(),
+      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ));
   return pair;
 }
 
@@ -200,7 +209,7 @@ Status Pair::make_queue_pair(size_t rail) {
   state.qp_state = IBV_QPS_INIT;
   state.pkey_index = settings_.partition;
   state.port_num = port.number;
-  state.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
+  state.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
   const int error = library_.modify_qp(
       made.handle, &state, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
   if (error != 0)
@@ -217,9 +226,11 @@ Network::Handle Pair::handle() const {
   greeting.queue_pairs_count = static_cast<uint16_t>(queue_pairs_.size());
   greeting.first_packet = first_packet_;
   greeting.inbox = reinterpret_cast<uintptr_t>(inbox_.get());
+  greeting.trial = reinterpret_cast<uintptr_t>(trial_->data());
   for (size_t i = 0; i < rails_.size(); ++i) {
     const Port& port = rails_[i].port;
     greeting.inbox_keys[i] = inbox_memory_->remote_key(i);
+    greeting.trial_keys[i] = trial_memory_->remote_key(i);
     Greeting::Rail& rail = greeting.rails[i];
     rail.gid = rails_[i].gid.bytes;
     rail.lid = port.attributes.lid;
@@ -253,6 +264,8 @@ Status Pair::meet(const Network::Handle& peer) {
   }
   peer_inbox_ = greeting.inbox;
   std::ranges::copy(greeting.inbox_keys, peer_inbox_keys_.begin());
+  peer_trial_ = greeting.trial;
+  std::ranges::copy(greeting.trial_keys, peer_trial_keys_.begin());
   // Queue pairs without a partner are of no use.
   const size_t count = std::min<size_t>(queue_pairs_.size(), greeting.queue_pairs_count);
   for (size_t i = count; i < queue_pairs_.size(); ++i) leave_out(i);
@@ -448,7 +461,7 @@ Status Pair::write_to_peer(size_t number, const void* from, size_t bytes, const 
 }
 
 Status Pair::write_grants() {
-  if (!peer_has_met_ || is_recovering()) return {};
+  if (!are_tried_ || is_recovering()) return {};
   for (; is_before(next_grant_, next_receive_); ++next_grant_) {
     const size_t number = usable_from(next_grant_);
     if (!has_room(queue_pairs_[number], 1)) break;
@@ -512,7 +525,7 @@ Result<void*> Pair::send(void* data, size_t bytes, const Registered& memory) {
   TRY(progress());
   Request& request = sends_[next_send_ % kMostMessages];
   Grant& grant = inbox_->grants[next_send_ % kMostMessages];
-  if (request.is_used || is_recovering() || number_in(grant.number) != next_send_)
+  if (request.is_used || !are_tried_ || is_recovering() || number_in(grant.number) != next_send_)
     return static_cast<void*>(nullptr);
   for (const QueuePair& each : queue_pairs_)
     if (!each.has_failed && !has_room(each, 2)) return static_cast<void*>(nullptr);
@@ -569,8 +582,9 @@ Result<bool> Pair::test(void* request) {
 Status Pair::progress() {
   if (!failure_.is_ok()) return failure_.copy();
   Status status = poll();
-  if (status.is_ok() && !peer_has_met_)
-    peer_has_met_ = number_in(inbox_->grants[1 % kMostMessages].number) == 1;
+  if (status.is_ok() && !peer_has_met_) peer_has_met_ = has_peer_spoken();
+  if (status.is_ok()) status = hear_verdict();
+  if (status.is_ok() && !are_tried_) status = try_queue_pairs();
   if (status.is_ok() && ++looks_ == kLooks) status = look_at_devices();
   if (status.is_ok()) status = recover();
   if (status.is_ok()) status = write_grants();
@@ -614,6 +628,7 @@ Status Pair::take(const ibv_wc& completion) {
   }
   // Send queues complete in order.
   own.completed += (id.posted - own.completed) & kPostedMask;
+  if (id.kind == Kind::Trial) return end_trial(id.queue_pair);
   Request& request = sends_[id.number % kMostMessages];
   if (id.kind == Kind::Piece && request.is_used && request.number == id.number &&
       request.round == id.round && request.missing > 0)
@@ -639,6 +654,105 @@ Status Pair::take_piece(uint32_t immediate) {
   came_ |= 1u << (request.number - first_missing_);
   for (; (came_ & 1) != 0; came_ >>= 1) ++first_missing_;
   return {};
+}
+
+// ---- trials
+
+bool Pair::has_peer_spoken() {
+  return number_in(inbox_->grants[1 % kMostMessages].number) == 1 ||
+         number_in(inbox_->report.number) != 0 || number_in(inbox_->verdict.number) != 0;
+}
+
+Status Pair::try_queue_pairs() {
+  if (!has_met() || !peer_has_met_) return {};
+  const bool begins = tried_until_ == Clock::time_point{};
+  if (begins) tried_until_ = Clock::now() + kPatience;
+  const bool is_over = !begins && Clock::now() > tried_until_;
+  are_tried_ = true;
+  for (size_t i = 0; i < queue_pairs_.size(); ++i) {
+    const QueuePair& own = queue_pairs_[i];
+    if (own.is_tried || own.has_failed) continue;
+    if (is_over)
+      TRY(refuse(i, Finding::IsLate,
+                 fmt::format("bytes that were written to the peer's memory did not come back "
+                             "within {} seconds",
+                             kPatience.count())));
+    if (begins) TRY(begin_trial(i));
+    are_tried_ = is_over;
+  }
+  return {};
+}
+
+Status Pair::begin_trial(size_t number) {
+  const QueuePair& own = queue_pairs_[number];
+  ibv_sge piece{.addr = reinterpret_cast<uintptr_t>(trial_->make_pattern(number)),
+                .length = Trial::kBytes,
+                .lkey = trial_memory_->local_key(own.rail)};
+  ibv_send_wr work{};
+  work.wr_id = pack({.kind = Kind::Other, .queue_pair = number});
+  work.sg_list = &piece;
+  work.num_sge = 1;
+  work.opcode = IBV_WR_RDMA_WRITE;
+  work.wr.rdma.remote_addr = Trial::place_at_peer(peer_trial_, number);
+  work.wr.rdma.rkey = peer_trial_keys_[own.peer_rail];
+  TRY(post(number, work, /*is_last=*/false));
+  // A read is executed after the writes before it.
+  piece.addr = reinterpret_cast<uintptr_t>(trial_->echo(number));
+  work.wr_id = pack({.kind = Kind::Trial, .queue_pair = number});
+  work.opcode = IBV_WR_RDMA_READ;
+  return post(number, work, /*is_last=*/true);
+}
+
+Status Pair::end_trial(size_t number) {
+  QueuePair& own = queue_pairs_[number];
+  if (own.has_failed) return {};
+  const std::optional<std::string> difference = trial_->difference(number);
+  if (difference) return refuse(number, Finding::IsWrong, *difference);
+  own.is_tried = true;
+  return {};
+}
+
+std::string Pair::remedy_of(Finding finding, size_t number) const {
+  const std::string port = rails_[queue_pairs_[number].rail].port.name();
+  if (finding == Finding::IsWrong)
+    return fmt::format(
+        "a NIC, its driver or an IOMMU changes data: NCCL_IB_HCA=^{} leaves the port out; the log "
+        "of the kernel on both hosts may tell more",
+        port);
+  return fmt::format(
+      "do the two ports reach each other (ibv_rc_pingpong)? NCCL_IB_HCA=^{} leaves the port out",
+      port);
+}
+
+// A queue pair must not carry data.
+Status Pair::refuse(size_t number, Finding finding, const std::string& what) {
+  Status why = Status::remote_error("{}: when it was tried with a pattern, {}; {}", way(number),
+                                    what, remedy_of(finding, number));
+  if (std::popcount(failed()) + 1 == std::ssize(queue_pairs_)) {
+    // It is not stopped yet, so that this may come through.
+    outbox_->verdict = {
+        .queue_pair = static_cast<uint32_t>(number), .finding = finding, .number = 1};
+    static_cast<void>(write_to_peer(number, &outbox_->verdict, sizeof(Verdict), &outbox_->verdict,
+                                    /*is_signalled=*/false));
+    queue_pairs_[number].has_failed = true;
+    return why;
+  }
+  refused_ |= 1u << number;
+  TRY(stop(number));
+  LOG(Warn, Net, "NET/IB : {}. Data to {} go on over {}", why.message(), peer_,
+      way(usable_from(0)));
+  return {};
+}
+
+Status Pair::hear_verdict() {
+  if (number_in(inbox_->verdict.number) != 1) return {};
+  const Verdict& verdict = inbox_->verdict;
+  if (verdict.queue_pair >= queue_pairs_.size())
+    return Status::remote_error("{} reports queue pairs that there are not", peer_);
+  return Status::remote_error(
+      "{}: when {} tried it with a pattern, {}; {}", way(verdict.queue_pair), peer_,
+      verdict.finding == Finding::IsWrong ? "bytes came back wrong" : "nothing came back in time",
+      remedy_of(verdict.finding, verdict.queue_pair));
 }
 
 // ---- failures
@@ -739,6 +853,7 @@ Status Pair::write_report() {
   report.failed = reported_;
   report.first = first_missing_;
   report.came = came_;
+  report.refused = refused_;
   report.begin = report.number = ++reports_;
   return write_to_peer(usable_from(0), &report, sizeof report, &report, /*is_signalled=*/true);
 }
@@ -753,14 +868,15 @@ Status Pair::recover() {
     return Status::remote_error("{} reports queue pairs that there are not", peer_);
   for (size_t i = 0; number != 0 && i < queue_pairs_.size(); ++i)
     if ((report.failed & 1u << i) != 0 && !queue_pairs_[i].has_failed) {
-      LOG(Info, Net, "NET/IB : {} has failed at {}, and is used no longer", way(i), peer_);
+      LOG(Info, Net, "NET/IB : {} has failed at {}{}, and is used no longer", way(i), peer_,
+          (report.refused & 1u << i) != 0 ? " when it was tried with a pattern" : "");
       TRY(stop(i));
     }
   if (!is_recovering()) return {};
   if (failed() == all)
     return Status::remote_error("no queue pair with {} is left: all have failed, the last one {}",
                                 peer_, way(0));
-  if (!is_stopped(failed()) || !has_room(queue_pairs_[usable_from(0)], 1)) return {};
+  if (!are_tried_ || !is_stopped(failed()) || !has_room(queue_pairs_[usable_from(0)], 1)) return {};
   if (reported_ != failed()) TRY(write_report());
   if (number == 0 || report.begin != number || report.failed != failed()) return {};
   next_grant_ = first_missing_;

@@ -9,10 +9,17 @@
 // Message n is of grant n, so that a sender that has no grant yet has no room. An end's handle
 // (network.h) has all that the peer must know: ports, queue pairs, and where grants are written.
 // Handles travel by the bootstrap alone, whose connections are authenticated. The only memory that
-// the peer may write holds grants, the report, and received messages.
+// the peer may write holds grants, the report, the verdict, patterns, and received messages; it may
+// read patterns alone.
 //
 // A queue pair loses messages that come before it has met its peer. So this end sends nothing
-// before the peer has met it, which the peer's answer or the peer's first grant says.
+// before the peer has met it, which the peer's answer or the peer's first words say: a grant, a
+// report or a verdict.
+//
+// Then each end tries its queue pairs with a pattern (trial.h). Grants and messages wait until the
+// end that sends them has done so. A queue pair that changes bytes, or is late, has failed, and the
+// others carry the data, as below. Where it is the last, the end tells the peer so (the verdict)
+// while something still comes through, and both have the same error.
 //
 // When a queue pair fails and another one is left, both ends stop using it (failover):
 //
@@ -37,6 +44,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -46,6 +54,7 @@
 #include "base/status.h"
 #include "transport/net/network.h"
 #include "transport/net/verbs/ports.h"
+#include "transport/net/verbs/trial.h"
 
 namespace niccolite::transport::net::verbs {
 
@@ -124,16 +133,25 @@ class Pair {
     uint32_t number = 0;  // of the message, from 1 on: written last
   };
   struct Report {
-    uint32_t begin = 0;   // number, too: a report that is just being replaced has two
-    uint32_t failed = 0;  // bits of queue pairs
-    uint32_t first = 0;   // the first message that has not come
-    uint32_t came = 0;    // bits of later messages: bit i is first + i
-    uint32_t number = 0;  // of the report, from 1 on: written last
+    uint32_t begin = 0;    // number, too: a report that is just being replaced has two
+    uint32_t failed = 0;   // bits of queue pairs
+    uint32_t first = 0;    // the first message that has not come
+    uint32_t came = 0;     // bits of later messages: bit i is first + i
+    uint32_t refused = 0;  // bits of failed queue pairs: by their trials
+    uint32_t number = 0;   // of the report, from 1 on: written last
+  };
+  enum class Finding : uint32_t { None, IsWrong, IsLate };
+  /// The trial of the last queue pair has failed.
+  struct Verdict {
+    uint32_t queue_pair = 0;
+    Finding finding = Finding::None;
+    uint32_t number = 0;  // 1 when it is there: written last
   };
   /// Memory that the peer writes, or whose copy at the peer this end writes.
   struct Mail {
     Grant grants[kMostMessages];
     Report report;
+    Verdict verdict;
   };
   struct Request {
     Pair* of = nullptr;
@@ -153,6 +171,7 @@ class Pair {
     size_t peer_rail = 0;
     uint8_t spares = 0;  // of its two ports
     uint32_t most_inline = 0;
+    bool is_tried = false;
     bool has_failed = false;
     bool is_gone = false;    // with its device: nothing completes any more
     uint32_t posted = 0;     // work requests of the send queue
@@ -179,6 +198,13 @@ class Pair {
   Status take_failure(size_t number, const ibv_wc& completion);
   Status take_piece(uint32_t immediate);
   Status progress();
+  bool has_peer_spoken();
+  Status try_queue_pairs();
+  Status begin_trial(size_t number);
+  Status end_trial(size_t number);
+  Status refuse(size_t number, Finding finding, const std::string& what);
+  std::string remedy_of(Finding finding, size_t number) const;
+  Status hear_verdict();
   Status stop(size_t number);
   Status look_at_devices();
   void leave_out(size_t number);
@@ -203,6 +229,8 @@ class Pair {
   std::unique_ptr<Mail> outbox_;  // what this end writes to the peer's inbox
   std::unique_ptr<Registered> inbox_memory_;
   std::unique_ptr<Registered> outbox_memory_;
+  std::unique_ptr<Trial> trial_;
+  std::unique_ptr<Registered> trial_memory_;
   std::atomic<bool> has_met_{false};
   bool peer_has_met_ = false;
 
@@ -210,6 +238,8 @@ class Pair {
   uint64_t peer_inbox_ = 0;
   std::array<uint32_t, kMostPorts> peer_inbox_keys_{};
   std::vector<std::string> peer_rails_;
+  uint64_t peer_trial_ = 0;
+  std::array<uint32_t, kMostPorts> peer_trial_keys_{};
 
   std::array<Request, kMostMessages> sends_{};
   std::array<Request, kMostMessages> receives_{};
@@ -222,7 +252,13 @@ class Pair {
   uint32_t reports_ = 0;        // written
   uint32_t recovered_ = 0;      // failed queue pairs that recover() has done with
   Status failure_;              // the first one
-  uint32_t looks_ = 0;          // of progress(), since look_at_devices()
+
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point tried_until_{};  // since the trials have begun
+  bool are_tried_ = false;           // all queue pairs that have not failed
+  uint32_t refused_ = 0;             // bits of queue pairs: by their trials
+
+  uint32_t looks_ = 0;  // of progress(), since look_at_devices()
 
   uint64_t messages_ = 0;
   uint64_t bytes_ = 0;
