@@ -307,6 +307,9 @@ bool pass_faults(Context& context, QueuePair& pair, Request& request) {
         case FaultKind::Corrupt:
           port.corrupts = true;
           break;
+        case FaultKind::CorruptGpu:
+          port.corrupts_gpu = true;
+          break;
         case FaultKind::Late:
           port.free_at = std::max(port.free_at, Clock::now()) + kDelay;
           passes = false;
@@ -344,6 +347,12 @@ void corrupt(Context& context, QueuePair& pair, Outgoing& message) {
     message.head.insert(message.head.end(), from, from + piece.bytes);
   }
   message.head[header + (message.head.size() - header) / 2] ^= 1;
+}
+
+bool is_of_gpu(Context& context, const Outgoing& message) {
+  if (message.pieces.empty()) return false;
+  const auto found = context.regions.find(message.pieces.front().key);
+  return found != context.regions.end() && found->second->mapping != nullptr;
 }
 
 // Puts the next request on the connection; false where it has to wait.
@@ -387,7 +396,9 @@ bool send_next(Context& context, QueuePair& pair) {
       if (!reads) message.pieces.push_back({sge.lkey, sge.addr, sge.length, nullptr});
     }
   }
-  if (port.corrupts && !reads && request.bytes >= kLeastCorrupt) corrupt(context, pair, message);
+  if (!reads && request.bytes >= kLeastCorrupt &&
+      (port.corrupts || (port.corrupts_gpu && is_of_gpu(context, message))))
+    corrupt(context, pair, message);
   const double rate = options().rate_gbit > 0 ? options().rate_gbit / port.slow
                       : port.slow > 1         ? options().speed_gbit / port.slow
                                               : 0;

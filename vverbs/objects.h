@@ -182,6 +182,7 @@ struct Port {
   bool up = true;
   bool drops = false;
   bool corrupts = false;
+  bool corrupts_gpu = false;  // memory that is registered by a descriptor
   double slow = 1;
   Clock::time_point up_again{};
   Clock::time_point free_at{};

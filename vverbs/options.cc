@@ -22,11 +22,12 @@ bool parse_fault(const std::string& text, const Options& options, Fault& fault) 
   static const struct {
     const char* name;
     FaultKind kind;
-  } kinds[] = {
-      {"down", FaultKind::Down},        {"flap", FaultKind::Flap}, {"drop", FaultKind::Drop},
-      {"lose", FaultKind::Lose},        {"late", FaultKind::Late}, {"refuse", FaultKind::Refuse},
-      {"flush", FaultKind::Flush},      {"slow", FaultKind::Slow}, {"corrupt", FaultKind::Corrupt},
-      {"mr", FaultKind::MemoryRefused}, {"gone", FaultKind::Gone}};
+  } kinds[] = {{"down", FaultKind::Down},        {"flap", FaultKind::Flap},
+               {"drop", FaultKind::Drop},        {"lose", FaultKind::Lose},
+               {"late", FaultKind::Late},        {"refuse", FaultKind::Refuse},
+               {"flush", FaultKind::Flush},      {"slow", FaultKind::Slow},
+               {"corrupt", FaultKind::Corrupt},  {"gpu", FaultKind::CorruptGpu},
+               {"mr", FaultKind::MemoryRefused}, {"gone", FaultKind::Gone}};
   const size_t at = text.find('@');
   const size_t colon = text.find(':');
   if (at == std::string::npos || colon == std::string::npos || colon < at) return false;
@@ -78,7 +79,8 @@ std::string parse_options(const std::string& text, Options& options) {
       return "'" + word +
              "' is none of ports=1..8, speed=1..800 (Gbit/s), rate=0.001..1000000 (Gbit/s), "
              "latency=0..1000000 (us), "
-             "fault=down|flap|drop|lose|late|refuse|flush|slow|corrupt|mr|gone@DEVICE[/PORT]:AFTER "
+             "fault=down|flap|drop|lose|late|refuse|flush|slow|corrupt|gpu|mr|gone@DEVICE[/"
+             "PORT]:AFTER "
              "(after ports=)";
     }
   }

@@ -20,6 +20,7 @@ enum class FaultKind {
   Flush,
   Slow,
   Corrupt,
+  CorruptGpu,
   MemoryRefused,
   Gone
 };

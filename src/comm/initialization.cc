@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <filesystem>
+#include <functional>
 #include <utility>
 
 #include "base/log.h"
@@ -13,6 +14,7 @@
 #include "comm/communicator.h"
 #include "comm/machine_graph.h"
 #include "comm/network_reduction.h"
+#include "comm/p2p_level.h"
 #include "comm/version.h"
 #include "diagnosis/stragglers.h"
 #include "diagnosis/watch.h"
@@ -42,6 +44,8 @@
 namespace niccolite::comm {
 namespace {
 
+using AllocateOnGpu = std::function<Result<transport::net::Network::GpuAllocation>(size_t bytes)>;
+
 /// Returns the file from which this code was loaded.
 std::string own_file() {
   Dl_info info{};
@@ -68,15 +72,29 @@ void check_unneeded_network(const transport::net::Network::Wish& wish) {
   LOG(Warn, Init, "{}. One machine needs none; ranks on several will fail", status.message());
 }
 
+// A virtual GPU has virtual NICs on its PCI switch. Networks use host memory of real GPUs alone.
+AllocateOnGpu allocation_for_network(gpu::Machine& machine, int device) {
+  if (machine.kind() != gpu::Kind::Virtual || forbids_gpu_direct(topology::PathType::PIX))
+    return nullptr;
+  return [&machine, device](size_t bytes) -> Result<transport::net::Network::GpuAllocation> {
+    transport::net::Network::GpuAllocation made;
+    made.memory = TRY(machine.allocate(device, bytes, /*shareable=*/true));
+    made.descriptor = TRY(machine.export_memory(made.memory));
+    return made;
+  };
+}
+
 // Null: sockets. Plug-ins are opened where they are needed, or asked for by the program.
 Result<std::shared_ptr<transport::net::Network>> choose_network(bool is_needed,
                                                                 const Configuration& configuration,
                                                                 uint64_t communicator,
-                                                                size_t number) {
+                                                                size_t number,
+                                                                AllocateOnGpu allocate) {
   const transport::net::Network::Wish wish{.name = configuration.network,
                                            .traffic_class = configuration.traffic_class,
                                            .communicator = communicator,
-                                           .number = number};
+                                           .number = number,
+                                           .allocate_on_gpu = std::move(allocate)};
   std::shared_ptr<transport::net::Network> network;
   if (is_needed || !configuration.network.empty())
     network = TRY(transport::net::Network::choose(wish));
@@ -202,7 +220,8 @@ Status Communicator::join_and_connect(const Meeting& meeting) {
     TRY(member_->barrier(deadline));
     member_->explain_waits({});
   } else {
-    TRY(choose_network(/*is_needed=*/false, configuration_, id_hash(), /*number=*/0).status());
+    TRY(choose_network(/*is_needed=*/false, configuration_, id_hash(), /*number=*/0, nullptr)
+            .status());
     member_.reset();
     TRY(find_machine_graph({}, deadline));
   }
@@ -218,7 +237,8 @@ Status Communicator::join_and_connect(const Meeting& meeting) {
 
 Status Communicator::choose_own_network() {
   std::shared_ptr<transport::net::Network> network = TRY(choose_network(
-      ways_.needs_network(), configuration_, id_hash(), membership_.place_on_network().number));
+      ways_.needs_network(), configuration_, id_hash(), membership_.place_on_network().number,
+      allocation_for_network(machine_, device())));
   if (ways_.needs_network()) network_ = std::move(network);
   return {};
 }

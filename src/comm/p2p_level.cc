@@ -1,6 +1,8 @@
 #include "comm/p2p_level.h"
 
 #include <atomic>
+#include <optional>
+#include <string>
 
 #include "base/log.h"
 #include "base/parameters.h"
@@ -9,18 +11,33 @@ namespace niccolite::comm {
 
 using topology::PathType;
 
+namespace {
+
+/// Returns the level that a variable names. Nothing: it is not set, or names none, which costs a
+/// warning, once in a process.
+std::optional<PathType> level_of(const char* variable, const std::string& text,
+                                 std::atomic<bool>& told) {
+  if (text.empty()) return std::nullopt;
+  const Result<PathType> level = topology::path_type_from(text);
+  if (level.is_ok()) return level.value();
+  if (!told.exchange(true, std::memory_order_relaxed))  // nothing depends on it
+    LOG(Warn, Env, "{}={}: none of LOC, NVL, PIX, PXB, PHB, SYS: ignored", variable, text);
+  return std::nullopt;
+}
+
+}  // namespace
+
 bool forbids_peer_access(const std::function<PathType()>& distance) {
   if (parameters::p2p_disable() == 1) return true;
-  const std::string& text = parameters::p2p_level();
-  if (text.empty()) return false;
-  const Result<PathType> level = topology::path_type_from(text);
-  if (!level.is_ok()) {
-    static std::atomic<bool> told{false};
-    if (!told.exchange(true, std::memory_order_relaxed))  // nothing depends on it
-      LOG(Warn, Env, "NCCL_P2P_LEVEL={}: none of LOC, NVL, PIX, PXB, PHB, SYS: ignored", text);
-    return false;
-  }
-  return level.value() == PathType::LOC || distance() > level.value();
+  static std::atomic<bool> told{false};
+  const std::optional<PathType> level = level_of("NCCL_P2P_LEVEL", parameters::p2p_level(), told);
+  return level && (*level == PathType::LOC || distance() > *level);
+}
+
+bool forbids_gpu_direct(PathType distance) {
+  static std::atomic<bool> told{false};
+  return distance >
+         level_of("NCCL_NET_GDR_LEVEL", parameters::net_gdr_level(), told).value_or(PathType::PXB);
 }
 
 }  // namespace niccolite::comm

@@ -1,4 +1,5 @@
-// The effect of NCCL_P2P_DISABLE and NCCL_P2P_LEVEL on two GPUs of one machine.
+// The effect of NCCL_P2P_DISABLE and NCCL_P2P_LEVEL on two GPUs of one machine, and of
+// NCCL_NET_GDR_LEVEL on a GPU and a NIC.
 #pragma once
 
 #include <functional>
@@ -11,5 +12,8 @@ namespace niccolite::comm {
 /// if the answer depends on it. Distances beyond NCCL_P2P_LEVEL are forbidden. LOC means "never"
 /// (NCCL's guide), so that the same GPU counts as NVL.
 bool forbids_peer_access(const std::function<topology::PathType()>& distance);
+
+/// Do they forbid a NIC at that distance to read and write memory of the GPU?
+bool forbids_gpu_direct(topology::PathType distance);
 
 }  // namespace niccolite::comm

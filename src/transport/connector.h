@@ -48,7 +48,9 @@ class Connector {
   /// The name in NCCL's log.
   virtual std::string name() const = 0;
   /// Names as name() does, one for each device that shares the work.
-  virtual std::vector<std::string> devices() const { return {name()}; }
+  virtual std::vector<std::string> devices(std::span<const ShapedEnd> /*ends*/) const {
+    return {name()};
+  }
   /// Returns why this connector cannot serve such a pair: a phrase without a full stop; empty: it
   /// can. Depends on the pair alone, so that both ends agree.
   virtual std::string objection(const Pair& pair) const = 0;

@@ -316,9 +316,12 @@ void Endpoint::log_connection(const Unconnected& of) const {
                     !by_network ? ""
                     : is_send   ? " [send]"
                                 : " [receive]");
-    if (by_network)
-      for (const std::string& name : connector.devices()) LOG(Info, Net, "{}{}", line, name);
-    else if (connector.kind() == Connector::Kind::HostMemory)
+    if (by_network) {
+      std::vector<ShapedEnd> ends;
+      std::ranges::copy_if(of.ends, std::back_inserter(ends),
+                           [&](const ShapedEnd& shaped) { return shaped.end.is_send == is_send; });
+      for (const std::string& name : connector.devices(ends)) LOG(Info, Net, "{}{}", line, name);
+    } else if (connector.kind() == Connector::Kind::HostMemory)
       LOG(Info, Shm, "{}{}", line, connector.name());
     else
       LOG(Info, P2p, "{}{}", line, connector.name());

@@ -56,17 +56,22 @@ void NetworkConnector::close() {
   for (net::Proxy* const proxy : started()) proxy->leave();
 }
 
-std::string NetworkConnector::name() const { return devices().front(); }
+std::string NetworkConnector::name() const { return devices({}).front(); }
 
-std::vector<std::string> NetworkConnector::devices() const {
+std::vector<std::string> NetworkConnector::devices(std::span<const ShapedEnd> ends) const {
   const auto& network = carrier_.network;
+  std::lock_guard lock(mutex_);
   if (network != nullptr) {
+    const bool is_direct = std::ranges::any_of(ends, [&](const ShapedEnd& shaped) {
+      const auto found = memories_.find(shaped.end);
+      return found != memories_.end() && found->second->direct() != nullptr;
+    });
     std::vector<std::string> devices;
     for (const size_t device : network->devices())
-      devices.push_back(fmt::format("NET/{}/{}", network->name(), device));
+      devices.push_back(
+          fmt::format("NET/{}/{}{}", network->name(), device, is_direct ? "/GDRDMA" : ""));
     return devices;
   }
-  std::lock_guard lock(mutex_);
   const size_t count = std::max<size_t>(rails_.interfaces.size(), 1);
   std::vector<std::string> devices;
   for (size_t k = 0; k < count; ++k)
@@ -134,6 +139,20 @@ NetworkConnector::Proxies NetworkConnector::started() const {
   return proxies;
 }
 
+std::shared_ptr<net::DirectMemory> NetworkConnector::allocate_direct(
+    const ShapedEnd& shaped) const {
+  net::Network* const network = carrier_.network.get();
+  if (network == nullptr || shaped.end.protocol != executor::Protocol::Simple ||
+      !network->is_direct(shaped.end.is_send))
+    return nullptr;
+  Result<std::shared_ptr<net::DirectMemory>> made =
+      network->allocate_direct(shaped.shape.slots_bytes(), shaped.end.is_send);
+  if (made.is_ok()) return std::move(made).take();
+  LOG(Info, Net, "NET/{} : {}; data {} rank {} pass through host memory", network->name(),
+      made.status().message(), shaped.end.is_send ? "to" : "from", shaped.end.peer);
+  return nullptr;
+}
+
 Result<executor::PortAddress> NetworkConnector::open(const Proxies& proxies,
                                                      const ShapedEnd& shaped) {
   const auto& [end, shape] = shaped;
@@ -141,7 +160,8 @@ Result<executor::PortAddress> NetworkConnector::open(const Proxies& proxies,
   {
     std::lock_guard lock(mutex_);
     auto& found = memories_[end];
-    if (found == nullptr) found = TRY(net::EndMemory::allocate(machine_, shape, end.is_send));
+    if (found == nullptr)
+      found = TRY(net::EndMemory::allocate(machine_, shape, end.is_send, allocate_direct(shaped)));
     memory = found;
   }
   const net::Proxy::Name name{

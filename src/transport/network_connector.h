@@ -35,7 +35,7 @@ class NetworkConnector final : public Connector {
 
   Kind kind() const override { return Kind::Network; }
   std::string name() const override;
-  std::vector<std::string> devices() const override EXCLUDES(mutex_);
+  std::vector<std::string> devices(std::span<const ShapedEnd> ends) const override EXCLUDES(mutex_);
   /// It always can.
   std::string objection(const Pair& /*pair*/) const override { return {}; }
 
@@ -65,6 +65,8 @@ class NetworkConnector final : public Connector {
   Proxies started() const EXCLUDES(mutex_);
   Result<executor::PortAddress> open(const Proxies& proxies, const ShapedEnd& shaped)
       EXCLUDES(mutex_);
+  /// The slots of an end in memory of the GPU; null: they lie in host memory.
+  std::shared_ptr<net::DirectMemory> allocate_direct(const ShapedEnd& shaped) const;
   /// Tells the peer where this rank listens for it.
   template <typename Message>
   Status describe(int peer, Message& message);

@@ -67,6 +67,8 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Layout{"two_machines", 2, 1, 1}, Layout{"two_nics", 2, 2, 2},
         Layout{"three_machines", 3, 2, 1},
+        Layout{"by_host_memory", 3, 2, 1, {{"NCCL_NET_GDR_LEVEL", "LOC"}}},
+        Layout{"from_host_memory", 2, 2, 2, {{"NCCL_NET_GDR_READ", "0"}}},
         Layout{"queue_pairs_in_turns", 3, 1, 2, {{"NCCL_IB_QPS_PER_CONNECTION", "3"}}},
         Layout{"split",
                2,
@@ -85,18 +87,20 @@ INSTANTIATE_TEST_SUITE_P(
 /// The sums of what the pairs of a process say at their end.
 struct Account {
   double messages = 0, bytes = 0, work_requests = 0, completions = 0;
+  double direct = 0;  // bytes to memory of GPUs
   int pairs = 0;
 };
 Account account_of(const std::string& output) {
   static const std::regex line(
       "NET/IB : to rank .*: (\\d+) messages of (\\d+) bytes in all, by (\\d+) work requests with "
-      "(\\d+) completions");
+      "(\\d+) completions; (\\d+) bytes to memory of GPUs");
   Account account;
   for (std::sregex_iterator at(output.begin(), output.end(), line), end; at != end; ++at) {
     account.messages += std::stod((*at)[1]);
     account.bytes += std::stod((*at)[2]);
     account.work_requests += std::stod((*at)[3]);
     account.completions += std::stod((*at)[4]);
+    account.direct += std::stod((*at)[5]);
     ++account.pairs;
   }
   return account;
@@ -125,6 +129,8 @@ TEST_P(VerbsTraffic, IsWhatTheScheduleSends) {
     EXPECT_EQ(account.pairs, 2) << process.output();  // of each rank with its partner
     EXPECT_GE(account.bytes, expected);
     EXPECT_LE(account.bytes, expected * 1.01 + 100'000);
+    EXPECT_GE(account.direct, expected);  // all data, and nothing else
+    EXPECT_LE(account.direct, account.bytes);
     all.messages += account.messages;
     all.work_requests += account.work_requests;
     all.completions += account.completions;
@@ -136,10 +142,11 @@ TEST_P(VerbsTraffic, IsWhatTheScheduleSends) {
     for (int rail = 0; rail < nics; ++rail)
       EXPECT_GE(static_cast<double>(network->traffic(machine, rail).sent), 0.7 * sent / nics);
   }
-  // A message is one work request of its sender, with a completion, and two of its receiver: a
-  // grant, and a receive. The receives that are posted beforehand come to them, and the trial's.
+  // A message with a chunk is two work requests of its sender, with a completion, and two of its
+  // receiver: a grant, and a receive. The receives that are posted beforehand come to them, and the
+  // trial's.
   constexpr double kBeforehand = 64 + 2;
-  EXPECT_LE(all.work_requests, 3 * all.messages + kBeforehand * 4 * nics);
+  EXPECT_LE(all.work_requests, 4 * all.messages + kBeforehand * 4 * nics);
   EXPECT_LE(all.completions, all.messages * (1 + 2.0 / 16) + 1 + 4 * nics);
   // 64 KiB of data fit in one.
   EXPECT_LE(all.messages * (64 << 10), 2.5 * 2 * expected);
@@ -248,6 +255,76 @@ TEST(VerbsAffinity, APortInReserveTakesThePlaceOfOneThatFails) {
     EXPECT_THAT(process.output(), Not(HasSubstr("NCCL WARN")));
   }
   EXPECT_THAT(running[0].output() + running[1].output(), HasSubstr("go on over vnic0:1"));
+}
+
+// ---- GPUDirect RDMA
+
+struct Direct {
+  const char* name;
+  Process::Environment environment{};  // of the first machine
+  bool is_alike = true;                // so is the second one; else it has nothing set
+  bool reads = true;                   // on the first machine
+  bool writes = true;
+  bool is_used = true;  // data go to memory of GPUs without a stop
+};
+std::ostream& operator<<(std::ostream& out, const Direct& direct) { return out << direct.name; }
+
+class VerbsDirect : public ::testing::TestWithParam<Direct> {};
+
+TEST_P(VerbsDirect, IsUsedAsTheVariablesSay) {
+  const Direct& direct = GetParam();
+  NETWORK_OR_SKIP(network, .machines = 2);
+  Job job{.role = "reduce_and_tell", .rest = {"300000", "20"}};
+  job.of_machine = {with_nics("1", direct.environment),
+                    with_nics("1", direct.is_alike ? direct.environment : Process::Environment())};
+  std::vector<Process> running = start(*network, job);
+  for (Process& process : running) {
+    ASSERT_EQ(process.wait(seconds(60)), 0) << process.output();
+    EXPECT_THAT(process.output(), AllOf(HasSubstr("ROUND 19"), Not(HasSubstr("NCCL WARN"))));
+    const Account account = account_of(process.output());
+    if (direct.is_used)
+      EXPECT_GE(account.direct, 20 * 300'000 * sizeof(float) / 2.0) << process.output();
+    else
+      EXPECT_EQ(account.direct, 0) << process.output();
+  }
+  const std::string& first = running[0].output();
+  EXPECT_EQ(first.find("[send] via NET/IB/0/GDRDMA") != std::string::npos, direct.reads) << first;
+  EXPECT_EQ(first.find("[receive] via NET/IB/0/GDRDMA") != std::string::npos, direct.writes)
+      << first;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    , VerbsDirect,
+    ::testing::Values(
+        Direct{"unset"}, Direct{"same_switch", {{"NCCL_NET_GDR_LEVEL", "PIX"}}},
+        Direct{"any", {{"NCCL_NET_GDR_LEVEL", "SYS"}}},
+        Direct{"old_number", {{"NCCL_NET_GDR_LEVEL", "1"}}},
+        Direct{"writes_alone", {{"NCCL_NET_GDR_READ", "0"}}, true, false},
+        Direct{"never", {{"NCCL_NET_GDR_LEVEL", "LOC"}}, true, false, false, false},
+        Direct{"nvlink", {{"NCCL_NET_GDR_LEVEL", "NVL"}}, true, false, false, false},
+        Direct{"old_zero", {{"NCCL_NET_GDR_LEVEL", "0"}}, true, false, false, false},
+        Direct{"no_dma_buf", {{"NCCL_DMABUF_ENABLE", "0"}}, true, false, false, false},
+        Direct{"one_end", {{"NCCL_NET_GDR_LEVEL", "LOC"}}, false, false, false, false}),
+    ::testing::PrintToStringParamName());
+
+// A NIC changes bytes that it reads in memory of its GPU: its end does without.
+TEST(VerbsDirectTrial, LeavesTheDataToHostMemory) {
+  NETWORK_OR_SKIP(network, .machines = 2);
+  Job job{.role = "reduce_and_tell", .rest = {"300000", "20"}};
+  job.of_machine = {with_nics("1,fault=gpu@0:0"), with_nics("1")};
+  std::vector<Process> running = start(*network, job);
+  for (Process& process : running) {
+    EXPECT_EQ(process.wait(seconds(60)), 0) << process.output();
+    EXPECT_THAT(process.output(), HasSubstr("ROUND 19"));
+  }
+  EXPECT_THAT(
+      running[0].output(),
+      ContainsRegex("NCCL WARN NET/IB : vnic0:1 on host .* to vnic0:1 .*: when memory of the "
+                    "GPUs was tried with a pattern, 1 of 8192 bytes .* came back wrong.* Data "
+                    "to rank 1 .* pass through host memory. NCCL_NET_GDR_LEVEL=LOC"));
+  EXPECT_EQ(account_of(running[0].output()).direct, 0);
+  EXPECT_GT(account_of(running[1].output()).direct, 0);
+  EXPECT_THAT(running[1].output(), Not(HasSubstr("NCCL WARN")));
 }
 
 TEST(VerbsPorts, AreListedWithTheirState) {
@@ -397,7 +474,8 @@ class VerbsFailure : public VerbsFault {
   static std::vector<std::string> say(const Network& network, const std::string& fault) {
     Job job{.role = "reduce_and_tell",
             .rest = {"300000", "1000000"},
-            .environment = quick({{"NICCOLITE_NET_TIMEOUT", "3"}})};
+            // Memory of GPUs would be registered as well.
+            .environment = quick({{"NICCOLITE_NET_TIMEOUT", "3"}, {"NCCL_NET_GDR_LEVEL", "LOC"}})};
     job.of_machine = {with_nics("1,fault=" + fault), with_nics("1")};
     std::vector<Process> running = start(network, job);
     std::vector<std::string> said;

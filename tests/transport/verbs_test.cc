@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include "transport/net/verbs/ports.h"
 #include "transport/net/verbs/trial.h"
@@ -97,7 +98,8 @@ TEST(Gids, ThatAreNotThereAreNamedWithThoseThatAre) {
 }
 
 TEST(Trial, FindsEveryWrongByte) {
-  Trial trial(2);
+  std::vector<std::byte> memory(Trial::bytes_for(2));
+  Trial trial(2, memory.data());
   for (size_t number = 0; number < 2; ++number) {
     std::byte* const pattern = trial.make_pattern(number);
     // Nothing has come back.
@@ -118,7 +120,7 @@ TEST(Trial, FindsEveryWrongByte) {
   EXPECT_NE(std::memcmp(trial.echo(0), trial.echo(1), Trial::kBytes), 0);
   // The peer's places are apart from all of it.
   EXPECT_EQ(Trial::place_at_peer(1000, 1), 1000 + Trial::kBytes);
-  EXPECT_EQ(trial.bytes(), size_t{6} * Trial::kBytes);
+  EXPECT_EQ(memory.size(), size_t{6} * Trial::kBytes);
 }
 
 }  // namespace

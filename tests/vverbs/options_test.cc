@@ -9,7 +9,7 @@ TEST(Options, AreRead) {
   Options options;
   ASSERT_EQ(parse_options(
                 "virtual:3,ports=2,speed=200,rate=0.5,latency=7.5,fault=flap@2/2:40,fault=mr@0:0,"
-                "fault=gone@1:7,fault=corrupt@0/1:3",
+                "fault=gone@1:7,fault=corrupt@0/1:3,fault=gpu@1:0",
                 options),
             "");
   EXPECT_EQ(options.devices, 3);
@@ -17,7 +17,7 @@ TEST(Options, AreRead) {
   EXPECT_EQ(options.speed_gbit, 200);
   EXPECT_EQ(options.rate_gbit, 0.5);
   EXPECT_EQ(options.latency_us, 7.5);
-  ASSERT_EQ(options.faults.size(), 4u);
+  ASSERT_EQ(options.faults.size(), 5u);
   EXPECT_EQ(options.faults[0].kind, FaultKind::Flap);
   EXPECT_EQ(options.faults[0].device, 2);
   EXPECT_EQ(options.faults[0].port, 2);
@@ -25,6 +25,7 @@ TEST(Options, AreRead) {
   EXPECT_EQ(options.faults[1].kind, FaultKind::MemoryRefused);
   EXPECT_EQ(options.faults[2].kind, FaultKind::Gone);
   EXPECT_EQ(options.faults[3].kind, FaultKind::Corrupt);
+  EXPECT_EQ(options.faults[4].kind, FaultKind::CorruptGpu);
 }
 
 TEST(Options, ThatAreWrongAreNamed) {

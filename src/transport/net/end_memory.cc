@@ -17,20 +17,24 @@ size_t notes_bytes(const FifoShape& shape, bool is_send) {
 }  // namespace
 
 Result<std::shared_ptr<const EndMemory>> EndMemory::allocate(gpu::Allocations& allocations,
-                                                             const FifoShape& shape, bool is_send) {
-  gpu::Memory memory = TRY(allocations.allocate_host(
-      2 * shape.control_bytes() + notes_bytes(shape, is_send) + shape.slots_bytes()));
-  return std::shared_ptr<const EndMemory>(new EndMemory(shape, std::move(memory), is_send));
+                                                             const FifoShape& shape, bool is_send,
+                                                             std::shared_ptr<DirectMemory> slots) {
+  gpu::Memory memory =
+      TRY(allocations.allocate_host(2 * shape.control_bytes() + notes_bytes(shape, is_send) +
+                                    (slots == nullptr ? shape.slots_bytes() : 0)));
+  return std::shared_ptr<const EndMemory>(
+      new EndMemory(shape, std::move(memory), is_send, std::move(slots)));
 }
 
-EndMemory::EndMemory(const FifoShape& shape, gpu::Memory memory, bool is_send)
-    : shape_(shape), memory_(std::move(memory)) {
+EndMemory::EndMemory(const FifoShape& shape, gpu::Memory memory, bool is_send,
+                     std::shared_ptr<DirectMemory> slots)
+    : shape_(shape), memory_(std::move(memory)), direct_(std::move(slots)) {
   auto* const base = static_cast<std::byte*>(memory_.data());
   std::byte* const behind_counters = base + 2 * shape.control_bytes();
   own_ = reinterpret_cast<ControlBlock*>(base);
   far_ = own_ + shape.channels;
   notes_ = is_send ? reinterpret_cast<uint64_t*>(behind_counters) : nullptr;
-  slots_ = behind_counters + notes_bytes(shape, is_send);
+  slots_ = direct_ != nullptr ? direct_->data() : behind_counters + notes_bytes(shape, is_send);
 }
 
 executor::PortAddress EndMemory::port() const {

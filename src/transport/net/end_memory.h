@@ -1,7 +1,8 @@
-// EndMemory: the page-locked host memory of one end of a connection to another machine. It has the
-// counters of the kernel's side and of the proxy's side, size entries (notes) at the sender, and
-// slots (executor/protocol/relay.h). The proxies of a rank may share an end: proxy p of n then has
-// the channels p, p + n, ..., which it counts from 0 on, as the peer's proxy p does.
+// EndMemory: the page-locked host memory of one end of a connection to another machine. Its slots
+// may lie in memory of the GPU that the network's device reaches (network.h). It has the counters
+// of the kernel's side and of the proxy's side, size entries (notes) at the sender, and slots
+// (executor/protocol/relay.h). The proxies of a rank may share an end: proxy p of n then has the
+// channels p, p + n, ..., which it counts from 0 on, as the peer's proxy p does.
 #pragma once
 
 #include <cstdint>
@@ -10,25 +11,30 @@
 #include "executor/protocol/fifo.h"
 #include "executor/protocol/relay.h"
 #include "gpu/memory.h"
+#include "transport/net/network.h"
 
 namespace niccolite::transport::net {
 
 class EndMemory {
  public:
-  static Result<std::shared_ptr<const EndMemory>> allocate(gpu::Allocations& allocations,
-                                                           const executor::FifoShape& shape,
-                                                           bool is_send);
+  static Result<std::shared_ptr<const EndMemory>> allocate(
+      gpu::Allocations& allocations, const executor::FifoShape& shape, bool is_send,
+      std::shared_ptr<DirectMemory> slots = {});
 
   const executor::FifoShape& shape() const { return shape_; }
+  /// All slots; null: they lie in host memory.
+  const DirectMemory* direct() const { return direct_.get(); }
   /// The port of the kernel, with all channels. It has neither doorbells nor the user's memory.
   executor::PortAddress port() const;
 
  private:
   friend class EndShare;
-  EndMemory(const executor::FifoShape& shape, gpu::Memory memory, bool is_send);
+  EndMemory(const executor::FifoShape& shape, gpu::Memory memory, bool is_send,
+            std::shared_ptr<DirectMemory> slots);
 
   const executor::FifoShape shape_;
   const gpu::Memory memory_;
+  const std::shared_ptr<DirectMemory> direct_;
   executor::ControlBlock* own_;  // by channel; the kernel's
   executor::ControlBlock* far_;  // the proxy's
   uint64_t* notes_;              // behind far_, as LL has them; null at a receiver

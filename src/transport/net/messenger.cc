@@ -42,6 +42,15 @@ void Messenger::add(const Key& key, Outgoing& end) {
     if (of.first == key) end.grant(of.second, limit);
 }
 
+// Its slots are told before any credit for them.
+void Messenger::add(const Key& key, Incoming& end) {
+  if (!incoming_.emplace(key, &end).second || end.direct() == nullptr) return;
+  waiting_.push_back({.frame = {.kind = FrameKind::Slots,
+                                .protocol = static_cast<uint8_t>(key.protocol),
+                                .tag = static_cast<uint16_t>(key.tag),
+                                .length = sizeof(Slots)}});
+}
+
 Status Messenger::meet(const Network::Handle& peer) {
   if (std::exchange(has_met_, true)) return {};
   return options_.network->meet(listener_, peer);
@@ -130,7 +139,8 @@ Result<bool> Messenger::complete_sends() {
     for (const Part& part : oldest.parts)
       if (part.from != nullptr) part.from->sent(part.frame);
     oldest.parts.clear();
-    oldest.used = 0;
+    oldest.writes.clear();
+    oldest.used = oldest.staged = 0;
     first_sent_ = (first_sent_ + 1) % kMessages;
     --sends_;
     moved = true;
@@ -146,7 +156,7 @@ void Messenger::give_pulse() {
   for (size_t i = 0; i < sends_; ++i) {
     const Message& message = outbox_.messages[(first_sent_ + i) % kMessages];
     parts += message.parts.size();
-    bytes += message.used;
+    bytes += message.used + message.direct_bytes();
   }
   options_.pulse->carries(parts, bytes,
                           sends_ > 0 ? std::optional(Pulse::Clock::now()) : std::nullopt);
@@ -163,15 +173,74 @@ void Messenger::collect() {
     end->collect(most, [this](const Part& part) { waiting_.push_back(part); });
 }
 
+size_t Messenger::Message::direct_bytes() const {
+  size_t sum = 0;
+  for (const DirectWrite& write : writes) sum += write.bytes;
+  return sum;
+}
+
+// Null: the part's bytes go with the message.
+const Messenger::Slots* Messenger::direct_slots(const Part& part) const {
+  if (part.frame.kind != FrameKind::Part || part.frame.length == 0) return nullptr;
+  const auto found = peer_slots_.find(key_of(part.frame));
+  if (found == peer_slots_.end() || !options_.network->writes_directly(sending_)) return nullptr;
+  return found->second.shape == part.from->whole_shape() ? &found->second : nullptr;
+}
+
+// False: the message is full. Bytes of a sender's slot in host memory are staged in the message's
+// memory, which is registered.
+bool Messenger::add_direct(Message& message, const Part& part, const Slots& to) {
+  const uint32_t bytes = part.frame.length;
+  const bool is_staged = part.from->direct() == nullptr;
+  if (message.writes.size() == kMostDirectWrites ||
+      (!message.writes.empty() && message.direct_bytes() + bytes > message.bytes.size()) ||
+      message.used + sizeof part.frame + message.staged + (is_staged ? bytes : 0) >
+          message.bytes.size())
+    return false;
+  const std::byte* from = part.payload();
+  if (is_staged) {
+    message.staged += bytes;
+    std::byte* const copy = message.bytes.data() + message.bytes.size() - message.staged;
+    std::memcpy(copy, from, bytes);
+    from = copy;
+  }
+  Frame frame = part.frame;
+  frame.flags |= kIsThere;
+  std::memcpy(message.bytes.data() + message.used, &frame, sizeof frame);
+  message.used += sizeof frame;
+  message.writes.push_back(
+      {.from = from,
+       .bytes = bytes,
+       .memory = part.from->direct(),
+       .to = to.name,
+       .offset = part.from->slot_offset(frame.channel, frame.step) + frame.offset});
+  return true;
+}
+
 void Messenger::fill(Message& message) {
   message.used = sizeof(Length);
   while (!waiting_.empty()) {
     const Part& part = waiting_.front();
-    const size_t payload = part.frame.kind == FrameKind::Part ? part.frame.length : 0;
-    if (message.used + sizeof part.frame + payload > message.bytes.size()) break;
+    if (const Slots* const to = direct_slots(part); to != nullptr) {
+      if (!add_direct(message, part, *to)) break;
+      message.parts.push_back(part);
+      waiting_.pop_front();
+      continue;
+    }
+    const bool has_slots = part.frame.kind == FrameKind::Slots;
+    const size_t payload =
+        has_slots || part.frame.kind == FrameKind::Part ? size_t{part.frame.length} : 0;
+    if (message.used + sizeof part.frame + payload + message.staged > message.bytes.size()) break;
     std::memcpy(message.bytes.data() + message.used, &part.frame, sizeof part.frame);
     message.used += sizeof part.frame;
-    if (payload > 0) std::memcpy(message.bytes.data() + message.used, part.payload(), payload);
+    if (has_slots) {
+      const Incoming& end = *incoming_.at(key_of(part.frame));
+      const Slots slots{.name = options_.network->name_of(*end.direct()),
+                        .shape = end.whole_shape()};
+      std::memcpy(message.bytes.data() + message.used, &slots, sizeof slots);
+    } else if (payload > 0) {
+      std::memcpy(message.bytes.data() + message.used, part.payload(), payload);
+    }
     message.used += payload;
     message.parts.push_back(part);
     waiting_.pop_front();
@@ -200,8 +269,13 @@ Result<bool> Messenger::send_messages() {
     const bool is_empty = next.used == sizeof(Length);
     const bool is_end = is_empty && is_finishing_ && ends_sent_ < kMessages;
     if (is_empty && !is_end) break;
-    next.request = TRY(options_.network->send(sending_, next.bytes.data(), next.used,
-                                              options_.own_rank, outbox_.memory, handle_of(next)));
+    if (next.writes.empty())
+      next.request =
+          TRY(options_.network->send(sending_, next.bytes.data(), next.used, options_.own_rank,
+                                     outbox_.memory, handle_of(next)));
+    else
+      next.request = TRY(options_.network->send_with(sending_, next.bytes.data(), next.used,
+                                                     outbox_.memory, next.writes));
     if (next.request == nullptr) break;
     if (is_end) ++ends_sent_;
     if (++sends_ == 1) give_pulse();
@@ -265,6 +339,16 @@ Status Messenger::take(const Message& message) {
   return {};
 }
 
+Status Messenger::take_slots(const Frame& frame, std::span<const std::byte> rest) {
+  if (frame.length != sizeof(Slots) || frame.length > rest.size())
+    return Status::remote_error("it describes its slots in {} bytes, {} of which came",
+                                frame.length, rest.size());
+  if (peer_slots_.size() >= kMostGrants)
+    return Status::remote_error("it has slots of over {} connections", kMostGrants);
+  std::memcpy(&peer_slots_[key_of(frame)], rest.data(), sizeof(Slots));
+  return {};
+}
+
 Result<size_t> Messenger::take_frame(const Frame& frame, std::span<const std::byte> rest) {
   const Key key = key_of(frame);
   if (frame.kind == FrameKind::Credit) {
@@ -276,13 +360,24 @@ Result<size_t> Messenger::take_frame(const Frame& frame, std::span<const std::by
       found->second->grant(frame.channel, limit);
     return size_t{0};
   }
-  if (frame.kind != FrameKind::Part || frame.length > rest.size())
+  if (frame.kind == FrameKind::Slots) {
+    TRY(take_slots(frame, rest));
+    return sizeof(Slots);
+  }
+  const bool is_there = frame.kind == FrameKind::Part && (frame.flags & kIsThere) != 0;
+  if (frame.kind != FrameKind::Part || (!is_there && frame.length > rest.size()))
     return Status::remote_error("a frame of kind {} and {} bytes, {} of which came",
                                 static_cast<int>(frame.kind), frame.length, rest.size());
   const auto found = incoming_.find(key);
   if (found == incoming_.end())
     return Status::remote_error("it sends to a connection that there is not (tag {})", frame.tag);
+  if (is_there && found->second->direct() == nullptr)
+    return Status::remote_error("it writes to slots that it does not reach (tag {})", frame.tag);
   TRY(found->second->accept(frame));
+  if (is_there) {
+    found->second->arrived(frame);
+    return size_t{0};
+  }
   if (frame.length > 0) std::memcpy(found->second->place_of(frame), rest.data(), frame.length);
   found->second->arrived(frame);
   return size_t{frame.length};

@@ -3,7 +3,9 @@
 // after the other; a network need not tell the length of a message that came. An end is a length
 // alone. A received message lies in a message buffer first, because a receive must be posted before
 // the slot is known. Every frame has a place when it comes (frame.h), so a message never waits in
-// its buffer. Thread safety: handle() from any thread, meet() from one thread
+// its buffer. Where both networks' devices reach memory of the GPUs, the bytes of a part go to the
+// receiver's slot themselves, ahead of the message. The receiver has said before its first credit
+// where its slots are. Thread safety: handle() from any thread, meet() from one thread
 // at a time, all else on the proxy's thread.
 #pragma once
 
@@ -14,6 +16,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "transport/net/incoming.h"
@@ -43,7 +46,7 @@ class Messenger {
   const Network::Handle& handle() const { return own_; }
 
   void add(const Key& key, Outgoing& end);
-  void add(const Key& key, Incoming& end) { incoming_.emplace(key, &end); }
+  void add(const Key& key, Incoming& end);
   /// Takes the peer's handle, before this rank answers the peer. Only the first one counts.
   Status meet(const Network::Handle& peer);
   /// Connects to the peer, once. `peer_has_met`: the handle came with the peer's answer.
@@ -60,8 +63,17 @@ class Messenger {
     std::span<std::byte> bytes;
     void* request = nullptr;  // under way
     size_t used = 0;          // with its length
+    size_t staged = 0;        // bytes at its end: of direct writes
     std::vector<Part> parts;  // in it
+    std::vector<DirectWrite> writes;
+    size_t direct_bytes() const;
   };
+  /// The slots of a peer's end, in memory of its GPU. A frame's payload.
+  struct Slots {
+    DirectName name{};
+    executor::FifoShape shape{};
+  };
+  static_assert(std::has_unique_object_representations_v<Slots>);
   /// All messages of one direction: a ring in one piece of memory, which is registered once, for as
   /// long as the connection lasts. Data of operations are copied to and from the ring, so that no
   /// operation registers anything.
@@ -86,6 +98,9 @@ class Messenger {
   void collect();
   void* handle_of(const Message& message) const;
   void fill(Message& message);
+  bool add_direct(Message& message, const Part& part, const Slots& to);
+  const Slots* direct_slots(const Part& part) const;
+  Status take_slots(const Frame& frame, std::span<const std::byte> rest);
   void give_pulse();
   void abandon();
 
@@ -111,6 +126,7 @@ class Messenger {
   std::deque<Part> waiting_;
   std::map<Key, Outgoing*> outgoing_;
   std::map<Key, Incoming*> incoming_;
+  std::map<Key, Slots> peer_slots_;
   std::map<std::pair<Key, uint32_t>, uint64_t> limits_;  // granted, of ends not yet known, too
 };
 

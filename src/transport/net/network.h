@@ -6,14 +6,44 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "base/fd.h"
 #include "base/plugin_library.h"
 #include "base/status.h"
+#include "gpu/memory.h"
 
 namespace niccolite::transport::net {
+
+/// Memory of this rank's GPU that the network's device reads or writes itself (GPUDirect RDMA).
+class DirectMemory {
+ public:
+  virtual ~DirectMemory() = default;
+  std::byte* data() const { return data_; }
+  size_t bytes() const { return bytes_; }
+
+ protected:
+  std::byte* data_ = nullptr;
+  size_t bytes_ = 0;
+};
+
+/// How the peer's device finds such memory; travels to the peer as it is.
+using DirectName = std::array<std::byte, 24>;
+
+/// Bytes for memory of the peer's GPU.
+struct DirectWrite {
+  const std::byte* from = nullptr;
+  uint32_t bytes = 0;
+  const DirectMemory* memory = nullptr;  // that `from` lies in; null: the message's memory
+  DirectName to{};
+  uint64_t offset = 0;  // there
+};
+inline constexpr size_t kMostDirectWrites = 8;  // of a message
 
 class Network {
  public:
@@ -68,18 +98,41 @@ class Network {
                              void* event) = 0;
   virtual Result<void*> receive(void* connection, void* data, size_t bytes, int tag,
                                 void* memory) = 0;
+
+  /// Does its device read memory of this rank's GPU (`is_send`), or write it?
+  virtual bool is_direct(bool /*is_send*/) const { return false; }
+  virtual Result<std::shared_ptr<DirectMemory>> allocate_direct(size_t /*bytes*/,
+                                                                bool /*is_send*/) {
+    return Status::invalid_usage("network {} has no memory of GPUs", name_);
+  }
+  /// Returns the name of memory for receiving.
+  virtual DirectName name_of(const DirectMemory& /*memory*/) const { return {}; }
+  /// Do writes to memory of the peer's GPU work? They are tried first. On the thread that sends.
+  virtual bool writes_directly(void* /*connection*/) const { return false; }
+  /// As send(). The message arrives after these bytes, which stay as they are until it is done.
+  virtual Result<void*> send_with(void* /*connection*/, void* /*data*/, size_t /*bytes*/,
+                                  void* /*memory*/, std::span<const DirectWrite> /*writes*/) {
+    return Status::invalid_usage("network {} writes to no memory of GPUs", name_);
+  }
   /// Is it done? A request that is done is gone. Plug-ins need not tell how many bytes came.
   virtual Result<bool> test(void* request) = 0;
   virtual void close_send(void* connection) = 0;
   virtual void close_receive(void* connection) = 0;
   virtual void close_listener(void* listener) = 0;
 
+  /// Memory of a GPU, and its dma-buf.
+  struct GpuAllocation {
+    gpu::Memory memory;
+    Fd descriptor;
+  };
   /// A communicator's choice of a network.
   struct Wish {
     std::string name;        // config.netName, where NCCL_NET is not set; empty: any
     int traffic_class = -1;  // config.trafficClass; -1: none
     uint64_t communicator = 0;
     size_t number = 0;  // of this rank among the ranks of its machine
+    // Memory of this rank's GPU; empty: networks use host memory alone.
+    std::function<Result<GpuAllocation>(size_t bytes)> allocate_on_gpu{};
   };
   /// Returns the network that NCCL_NET_PLUGIN, NCCL_NET and the wish choose; null: our own sockets.
   /// InfiniBand and RoCE are chosen by name, or because their NICs are virtual. Errors:

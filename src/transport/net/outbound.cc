@@ -229,6 +229,7 @@ Status Outbound::stream_frame(Stream& stream, const Frame& frame) {
     case FrameKind::Part:
     case FrameKind::Ask:
     case FrameKind::Want:
+    case FrameKind::Slots:
       break;
   }
   return Status::remote_error("it sends a frame of kind {} to a sender",

@@ -37,6 +37,14 @@ class ProxyEnd : public executor::relay::UserMemory {
     return address;
   }
 
+  /// Memory of the GPU that has the slots; null: they lie in host memory.
+  const DirectMemory* direct() const { return share_.memory().direct(); }
+  const executor::FifoShape& whole_shape() const { return share_.memory().shape(); }
+  /// Where the channel's slot of a step lies in all slots.
+  size_t slot_offset(uint32_t channel, uint64_t step) const {
+    return whole_shape().slot_offset(share_.channel_of_end(channel), step);
+  }
+
  protected:
   ProxyEnd(bool is_send, const Key& key, EndShare share, executor::relay::Bell& bell,
            const UserMemoryOptions& user_memory)

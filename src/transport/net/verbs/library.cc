@@ -68,6 +68,7 @@ Status Library::load() {
   if (old_query_port_ == nullptr) return lacks("ibv_query_port");
   reg_mr_iova2 = reinterpret_cast<decltype(reg_mr_iova2)>(dlsym(handle, "ibv_reg_mr_iova2"));
   query_gid_ex = reinterpret_cast<decltype(query_gid_ex)>(dlsym(handle, "_ibv_query_gid_ex"));
+  reg_dmabuf_mr = reinterpret_cast<decltype(reg_dmabuf_mr)>(dlsym(handle, "ibv_reg_dmabuf_mr"));
   return {};
 }
 

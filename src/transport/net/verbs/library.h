@@ -54,6 +54,7 @@ class Library {
   // Newer functions; null where the library is older.
   decltype(&ibv_reg_mr_iova2) reg_mr_iova2 = nullptr;
   decltype(&_ibv_query_gid_ex) query_gid_ex = nullptr;
+  decltype(&ibv_reg_dmabuf_mr) reg_dmabuf_mr = nullptr;
 
   int query_port(ibv_context* context, uint8_t number, ibv_port_attr& port) const;
   const std::string& file() const { return file_; }

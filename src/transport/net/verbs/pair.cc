@@ -2,6 +2,8 @@
 
 #include <arpa/inet.h>
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <bit>
 #include <cerrno>
@@ -73,6 +75,13 @@ uint32_t random_number() {
 
 }  // namespace
 
+/// The content of a DirectName.
+struct DirectPlace {
+  uint64_t address = 0;
+  uint32_t keys[kMostPorts]{};  // by the receiver's rail
+};
+static_assert(sizeof(DirectPlace) == sizeof(DirectName));
+
 struct Pair::Greeting {
   struct Rail {
     ibv_gid gid{};
@@ -89,8 +98,8 @@ struct Pair::Greeting {
   uint32_t unused = 0;
   uint64_t inbox = 0;
   uint32_t inbox_keys[kMostPorts]{};
-  uint64_t trial = 0;
-  uint32_t trial_keys[kMostPorts]{};
+  uint64_t trials[2]{};
+  uint32_t trial_keys[2][kMostPorts]{};
   Rail rails[kMostPorts]{};
   uint32_t queue_pairs[kMostQueuePairs]{};  // number, and its rail in the upper 8 bits
 };
@@ -116,9 +125,59 @@ Result<std::unique_ptr<Registered>> Registered::create(const Library& library,
   return made;
 }
 
+Result<std::unique_ptr<Registered>> Registered::create_on_gpu(const Library& library,
+                                                              const std::vector<Rail>& rails,
+                                                              std::byte* data, size_t bytes,
+                                                              const Fd& descriptor,
+                                                              unsigned rights) {
+  std::unique_ptr<Registered> made(new Registered(library));
+  for (const Rail& rail : rails) {
+    ibv_mr* const region = library.reg_dmabuf_mr(rail.port.device->domain(), 0, bytes,
+                                                 reinterpret_cast<uintptr_t>(data),
+                                                 descriptor.get(), static_cast<int>(rights));
+    if (const int error = errno; region == nullptr && !rail.port.device->is_gone())
+      return Status::from_errno(
+          error, fmt::format("{} on host {} refuses to register {} KiB of memory of a GPU "
+                             "(ibv_reg_dmabuf_mr)",
+                             rail.port.name(), host(), (bytes + 1023) / 1024));
+    made->regions_.push_back(region);
+  }
+  return made;
+}
+
 Registered::~Registered() {
   for (ibv_mr* const region : regions_)
     if (region != nullptr) static_cast<void>(library_.dereg_mr(region));
+}
+
+GpuMemory::GpuMemory(std::vector<Rail> rails, gpu::Memory memory, size_t bytes)
+    : process_(getpid()), rails_(std::move(rails)), memory_(std::move(memory)) {
+  data_ = static_cast<std::byte*>(memory_.data());
+  bytes_ = bytes;
+}
+
+Result<std::shared_ptr<GpuMemory>> GpuMemory::create(const Library& library,
+                                                     const std::vector<Rail>& rails,
+                                                     Network::GpuAllocation from, size_t bytes,
+                                                     unsigned rights) {
+  std::shared_ptr<GpuMemory> made(new GpuMemory(rails, std::move(from.memory), bytes));
+  made->registered_ =
+      TRY(Registered::create_on_gpu(library, rails, made->data(), bytes, from.descriptor, rights));
+  return made;
+}
+
+GpuMemory::~GpuMemory() {
+  // In a child made by fork() it is the parent's.
+  if (process_ != getpid()) static_cast<void>(registered_.release());
+}
+
+DirectName GpuMemory::name() const {
+  DirectPlace place{.address = reinterpret_cast<uintptr_t>(data())};
+  for (size_t rail = 0; rail < rails_.size(); ++rail)
+    place.keys[rail] = registered_->remote_key(rail);
+  DirectName name;
+  std::memcpy(name.data(), &place, sizeof place);
+  return name;
 }
 
 Pair::Pair(const Library& library, std::vector<Rail> rails, const Settings& settings,
@@ -138,12 +197,14 @@ Pair::~Pair() {
     if (queue != nullptr) static_cast<void>(library_.destroy_cq(queue));
   if (messages_ > 0)
     LOG(Info, Net,
-        "NET/IB : to {}: {} messages of {} bytes in all, by {} work requests with {} completions",
-        peer_, messages_, bytes_, work_requests_, signalled_);
+        "NET/IB : to {}: {} messages of {} bytes in all, by {} work requests with {} completions; "
+        "{} bytes to memory of GPUs",
+        peer_, messages_, bytes_, work_requests_, signalled_, direct_bytes_);
 }
 
 Result<std::shared_ptr<Pair>> Pair::create(const Library& library, std::vector<Rail> rails,
-                                           const Settings& settings, std::string peer) {
+                                           const Settings& settings, std::string peer,
+                                           const Direct& direct) {
   std::shared_ptr<Pair> pair(new Pair(library, std::move(rails), settings, std::move(peer)));
   TRY(pair->make_queue_pairs());
   pair->inbox_memory_ =
@@ -151,11 +212,25 @@ Result<std::shared_ptr<Pair>> Pair::create(const Library& library, std::vector<R
                              IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE));
   pair->outbox_memory_ = TRY(
       Registered::create(library, pair->rails_, pair->outbox_.get(), sizeof(Mail), /*rights=*/0));
-  pair->trial_ = std::make_unique<Trial>(pair->queue_pairs_.size());
+  const size_t count = pair->queue_pairs_.size();
+  constexpr unsigned kRights =
+      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+  pair->trial_bytes_.resize(Trial::bytes_for(count));
   // Without relaxed ordering: a read must not overtake the write before it.
-  pair->trial_memory_ = TRY(Registered::create(
-      library, pair->rails_, pair->trial_->data(), pair->trial_->bytes(),
-      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ));
+  pair->trial_memory_ = TRY(Registered::create(library, pair->rails_, pair->trial_bytes_.data(),
+                                               pair->trial_bytes_.size(), kRights));
+  pair->trials_[0].trial.emplace(count, pair->trial_bytes_.data());
+  pair->trials_[0].memory = pair->trial_memory_.get();
+  if (direct == nullptr) return pair;
+  Result<std::shared_ptr<GpuMemory>> memory = direct(Trial::bytes_for(count), kRights);
+  if (!memory.is_ok()) {  // host memory does
+    LOG(Info, Net, "NET/IB : {}; data to {} pass through host memory", memory.status().message(),
+        pair->peer_);
+    return pair;
+  }
+  pair->direct_trial_memory_ = std::move(memory).take();
+  pair->trials_[1].trial.emplace(count, pair->direct_trial_memory_->data());
+  pair->trials_[1].memory = &pair->direct_trial_memory_->registered();
   return pair;
 }
 
@@ -226,11 +301,9 @@ Network::Handle Pair::handle() const {
   greeting.queue_pairs_count = static_cast<uint16_t>(queue_pairs_.size());
   greeting.first_packet = first_packet_;
   greeting.inbox = reinterpret_cast<uintptr_t>(inbox_.get());
-  greeting.trial = reinterpret_cast<uintptr_t>(trial_->data());
   for (size_t i = 0; i < rails_.size(); ++i) {
     const Port& port = rails_[i].port;
     greeting.inbox_keys[i] = inbox_memory_->remote_key(i);
-    greeting.trial_keys[i] = trial_memory_->remote_key(i);
     Greeting::Rail& rail = greeting.rails[i];
     rail.gid = rails_[i].gid.bytes;
     rail.lid = port.attributes.lid;
@@ -244,6 +317,12 @@ Network::Handle Pair::handle() const {
     const QueuePair& own = queue_pairs_[i];
     greeting.queue_pairs[i] = (own.handle != nullptr ? own.handle->qp_num : kNone) |
                               static_cast<uint32_t>(own.rail) << 24;
+  }
+  for (size_t at = 0; at < trials_.size(); ++at) {
+    if (trials_[at].memory == nullptr) continue;
+    greeting.trials[at] = reinterpret_cast<uintptr_t>(trials_[at].trial->data());
+    for (size_t i = 0; i < rails_.size(); ++i)
+      greeting.trial_keys[at][i] = trials_[at].memory->remote_key(i);
   }
   Network::Handle handle{};
   static_assert(sizeof greeting <= sizeof handle);
@@ -264,8 +343,11 @@ Status Pair::meet(const Network::Handle& peer) {
   }
   peer_inbox_ = greeting.inbox;
   std::ranges::copy(greeting.inbox_keys, peer_inbox_keys_.begin());
-  peer_trial_ = greeting.trial;
-  std::ranges::copy(greeting.trial_keys, peer_trial_keys_.begin());
+  for (size_t at = 0; at < trials_.size(); ++at) {
+    trials_[at].peer = greeting.trials[at];
+    std::ranges::copy(greeting.trial_keys[at], trials_[at].peer_keys.begin());
+  }
+  is_direct_ = trials_[1].memory != nullptr && trials_[1].peer != 0;
   // Queue pairs without a partner are of no use.
   const size_t count = std::min<size_t>(queue_pairs_.size(), greeting.queue_pairs_count);
   for (size_t i = count; i < queue_pairs_.size(); ++i) leave_out(i);
@@ -471,6 +553,26 @@ Status Pair::write_grants() {
   return {};
 }
 
+Status Pair::write_direct(size_t number, const Request& request, const DirectWrite& write) {
+  const QueuePair& own = queue_pairs_[number];
+  const Registered& memory = write.memory == nullptr
+                                 ? *request.memory
+                                 : static_cast<const GpuMemory*>(write.memory)->registered();
+  DirectPlace to;
+  std::memcpy(&to, write.to.data(), sizeof to);
+  ibv_sge piece{.addr = reinterpret_cast<uintptr_t>(write.from),
+                .length = write.bytes,
+                .lkey = memory.local_key(own.rail)};
+  ibv_send_wr work{};
+  work.wr_id = pack({.kind = Kind::Other, .queue_pair = number});
+  work.sg_list = &piece;
+  work.num_sge = 1;
+  work.opcode = IBV_WR_RDMA_WRITE;
+  work.wr.rdma.remote_addr = to.address + write.offset;
+  work.wr.rdma.rkey = to.keys[own.peer_rail];
+  return post(number, work, /*is_last=*/false);
+}
+
 Status Pair::write_piece(size_t number, const Request& request, const Grant& grant, uint32_t offset,
                          uint32_t bytes, uint32_t immediate) {
   const QueuePair& own = queue_pairs_[number];
@@ -500,9 +602,10 @@ Status Pair::write_piece(size_t number, const Request& request, const Grant& gra
 }
 
 Status Pair::send_pieces(Request& request, const Grant& grant) {
-  const uint32_t pieces = settings_.splits && request.bytes > kLeastSplit
-                              ? static_cast<uint32_t>(std::popcount(usable()))
-                              : 1;
+  // Direct writes go over the message's queue pair, so that they come before it.
+  const bool is_split =
+      settings_.splits && request.bytes > kLeastSplit && request.writes_count == 0;
+  const uint32_t pieces = is_split ? static_cast<uint32_t>(std::popcount(usable())) : 1;
   request.round = static_cast<uint32_t>(std::popcount(failed()));
   const uint32_t immediate = immediate_of(request.number, pieces, request.round);
   // Pieces begin at multiples of 128 bytes, as NICs like it.
@@ -515,20 +618,24 @@ Status Pair::send_pieces(Request& request, const Grant& grant) {
     turn = static_cast<uint32_t>(number) + 1;
     const uint32_t offset = std::min(i * share, request.bytes);
     request.queue_pairs |= 1u << number;
+    for (uint32_t w = 0; w < request.writes_count; ++w)
+      TRY(write_direct(number, request, request.writes[w]));
     TRY(write_piece(number, request, grant, offset, std::min(share, request.bytes - offset),
                     immediate));
   }
   return {};
 }
 
-Result<void*> Pair::send(void* data, size_t bytes, const Registered& memory) {
+Result<void*> Pair::send(void* data, size_t bytes, const Registered& memory,
+                         std::span<const DirectWrite> writes) {
   TRY(progress());
   Request& request = sends_[next_send_ % kMostMessages];
   Grant& grant = inbox_->grants[next_send_ % kMostMessages];
   if (request.is_used || !are_tried_ || is_recovering() || number_in(grant.number) != next_send_)
     return static_cast<void*>(nullptr);
   for (const QueuePair& each : queue_pairs_)
-    if (!each.has_failed && !has_room(each, 2)) return static_cast<void*>(nullptr);
+    if (!each.has_failed && !has_room(each, static_cast<uint32_t>(2 + writes.size())))
+      return static_cast<void*>(nullptr);
   if (bytes > grant.bytes)
     return Status::remote_error("a message of {} bytes for a buffer of {}", bytes, grant.bytes);
   request = {.of = this,
@@ -540,9 +647,15 @@ Result<void*> Pair::send(void* data, size_t bytes, const Registered& memory) {
              .data = static_cast<std::byte*>(data),
              .memory = &memory,
              .queue_pairs = 0,
-             .round = 0};
+             .round = 0,
+             .writes_count = static_cast<uint32_t>(writes.size())};
+  std::ranges::copy(writes, request.writes.begin());
   ++messages_;
   bytes_ += bytes;
+  for (const DirectWrite& write : writes) {
+    bytes_ += write.bytes;
+    direct_bytes_ += write.bytes;
+  }
   TRY(send_pieces(request, grant));
   return static_cast<void*>(&request);
 }
@@ -628,7 +741,7 @@ Status Pair::take(const ibv_wc& completion) {
   }
   // Send queues complete in order.
   own.completed += (id.posted - own.completed) & kPostedMask;
-  if (id.kind == Kind::Trial) return end_trial(id.queue_pair);
+  if (id.kind == Kind::Trial) return end_trial(id.queue_pair, id.number);
   Request& request = sends_[id.number % kMostMessages];
   if (id.kind == Kind::Piece && request.is_used && request.number == id.number &&
       request.round == id.round && request.missing > 0)
@@ -684,31 +797,45 @@ Status Pair::try_queue_pairs() {
 }
 
 Status Pair::begin_trial(size_t number) {
+  queue_pairs_[number].trials = is_direct_ ? 2 : 1;
+  TRY(post_trial(number, trials_[0], 0));
+  return is_direct_ ? post_trial(number, trials_[1], 1) : Status();
+}
+
+Status Pair::post_trial(size_t number, TrialPlace& place, uint32_t place_number) {
   const QueuePair& own = queue_pairs_[number];
-  ibv_sge piece{.addr = reinterpret_cast<uintptr_t>(trial_->make_pattern(number)),
+  ibv_sge piece{.addr = reinterpret_cast<uintptr_t>(place.trial->make_pattern(number)),
                 .length = Trial::kBytes,
-                .lkey = trial_memory_->local_key(own.rail)};
+                .lkey = place.memory->local_key(own.rail)};
   ibv_send_wr work{};
   work.wr_id = pack({.kind = Kind::Other, .queue_pair = number});
   work.sg_list = &piece;
   work.num_sge = 1;
   work.opcode = IBV_WR_RDMA_WRITE;
-  work.wr.rdma.remote_addr = Trial::place_at_peer(peer_trial_, number);
-  work.wr.rdma.rkey = peer_trial_keys_[own.peer_rail];
+  work.wr.rdma.remote_addr = Trial::place_at_peer(place.peer, number);
+  work.wr.rdma.rkey = place.peer_keys[own.peer_rail];
   TRY(post(number, work, /*is_last=*/false));
   // A read is executed after the writes before it.
-  piece.addr = reinterpret_cast<uintptr_t>(trial_->echo(number));
-  work.wr_id = pack({.kind = Kind::Trial, .queue_pair = number});
+  piece.addr = reinterpret_cast<uintptr_t>(place.trial->echo(number));
+  work.wr_id = pack({.kind = Kind::Trial, .queue_pair = number, .number = place_number});
   work.opcode = IBV_WR_RDMA_READ;
   return post(number, work, /*is_last=*/true);
 }
 
-Status Pair::end_trial(size_t number) {
+Status Pair::end_trial(size_t number, uint32_t place_number) {
   QueuePair& own = queue_pairs_[number];
-  if (own.has_failed) return {};
-  const std::optional<std::string> difference = trial_->difference(number);
-  if (difference) return refuse(number, Finding::IsWrong, *difference);
-  own.is_tried = true;
+  if (own.has_failed || place_number >= trials_.size()) return {};
+  const std::optional<std::string> difference = trials_[place_number].trial->difference(number);
+  if (difference && place_number == 0) return refuse(number, Finding::IsWrong, *difference);
+  if (difference && is_direct_) {
+    is_direct_ = false;
+    LOG(Warn, Net,
+        "NET/IB : {}: when memory of the GPUs was tried with a pattern, {}; an IOMMU, PCI switches "
+        "(ACS) or a driver lose or change data. Data to {} pass through host memory. "
+        "NCCL_NET_GDR_LEVEL=LOC does so without a trial",
+        way(number), *difference, peer_);
+  }
+  own.is_tried = --own.trials == 0;
   return {};
 }
 

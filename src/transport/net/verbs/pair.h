@@ -47,7 +47,10 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -89,6 +92,11 @@ class Registered {
   static Result<std::unique_ptr<Registered>> create(const Library& library,
                                                     const std::vector<Rail>& rails, void* data,
                                                     size_t bytes, unsigned rights);
+  /// Memory of a GPU, by its dma-buf; needs Library::reg_dmabuf_mr.
+  static Result<std::unique_ptr<Registered>> create_on_gpu(const Library& library,
+                                                           const std::vector<Rail>& rails,
+                                                           std::byte* data, size_t bytes,
+                                                           const Fd& descriptor, unsigned rights);
   ~Registered();
   Registered(const Registered&) = delete;
   uint32_t local_key(size_t rail) const {
@@ -104,10 +112,32 @@ class Registered {
   std::vector<ibv_mr*> regions_;  // by rail; null: its device is gone
 };
 
+/// Memory of a GPU that all devices of a network have registered.
+class GpuMemory final : public DirectMemory {
+ public:
+  static Result<std::shared_ptr<GpuMemory>> create(const Library& library,
+                                                   const std::vector<Rail>& rails,
+                                                   Network::GpuAllocation from, size_t bytes,
+                                                   unsigned rights);
+  ~GpuMemory() override;
+  const Registered& registered() const { return *registered_; }
+  DirectName name() const;
+
+ private:
+  GpuMemory(std::vector<Rail> rails, gpu::Memory memory, size_t bytes);
+  const pid_t process_;
+  const std::vector<Rail> rails_;  // their devices are open as long
+  const gpu::Memory memory_;
+  std::unique_ptr<Registered> registered_;
+};
+
 class Pair {
  public:
+  /// `direct`: makes memory of this rank's GPU, for a trial; null: there is none.
+  using Direct = std::function<Result<std::shared_ptr<GpuMemory>>(size_t bytes, unsigned rights)>;
   static Result<std::shared_ptr<Pair>> create(const Library& library, std::vector<Rail> rails,
-                                              const Settings& settings, std::string peer);
+                                              const Settings& settings, std::string peer,
+                                              const Direct& direct);
   ~Pair();
   Pair(const Pair&) = delete;
 
@@ -120,8 +150,11 @@ class Pair {
   Result<std::unique_ptr<Registered>> register_memory(void* data, size_t bytes, bool is_received);
 
   /// One message of a direction. Null: there is no room for now.
-  Result<void*> send(void* data, size_t bytes, const Registered& memory);
+  Result<void*> send(void* data, size_t bytes, const Registered& memory,
+                     std::span<const DirectWrite> writes = {});
   Result<void*> receive(void* data, size_t bytes, const Registered& memory);
+  /// May send() have direct writes?
+  bool writes_directly() const { return are_tried_ && is_direct_; }
   /// Returns whether a request of any pair is done.
   static Result<bool> test(void* request);
 
@@ -164,6 +197,8 @@ class Pair {
     const Registered* memory = nullptr;
     uint32_t queue_pairs = 0;  // bits: over which it was sent
     uint32_t round = 0;        // in which it was sent: the number of failed queue pairs
+    uint32_t writes_count = 0;
+    std::array<DirectWrite, kMostDirectWrites> writes{};
   };
   struct QueuePair {
     ibv_qp* handle = nullptr;  // null: the device of an end was gone before
@@ -171,6 +206,7 @@ class Pair {
     size_t peer_rail = 0;
     uint8_t spares = 0;  // of its two ports
     uint32_t most_inline = 0;
+    uint32_t trials = 0;  // under way
     bool is_tried = false;
     bool has_failed = false;
     bool is_gone = false;    // with its device: nothing completes any more
@@ -180,6 +216,7 @@ class Pair {
     uint32_t receives = 0;   // posted
   };
   struct Greeting;
+  struct TrialPlace;
 
   Pair(const Library& library, std::vector<Rail> rails, const Settings& settings, std::string peer);
   Status make_queue_pairs();
@@ -191,6 +228,7 @@ class Pair {
                        bool is_signalled);
   Status write_grants();
   Status send_pieces(Request& request, const Grant& grant);
+  Status write_direct(size_t number, const Request& request, const DirectWrite& write);
   Status write_piece(size_t number, const Request& request, const Grant& grant, uint32_t offset,
                      uint32_t bytes, uint32_t immediate);
   Status poll();
@@ -201,7 +239,8 @@ class Pair {
   bool has_peer_spoken();
   Status try_queue_pairs();
   Status begin_trial(size_t number);
-  Status end_trial(size_t number);
+  Status post_trial(size_t number, TrialPlace& place, uint32_t place_number);
+  Status end_trial(size_t number, uint32_t place_number);
   Status refuse(size_t number, Finding finding, const std::string& what);
   std::string remedy_of(Finding finding, size_t number) const;
   Status hear_verdict();
@@ -229,8 +268,18 @@ class Pair {
   std::unique_ptr<Mail> outbox_;  // what this end writes to the peer's inbox
   std::unique_ptr<Registered> inbox_memory_;
   std::unique_ptr<Registered> outbox_memory_;
-  std::unique_ptr<Trial> trial_;
+  /// The memory of trials: of the host, and of the GPUs of both ends, where they have such.
+  struct TrialPlace {
+    std::optional<Trial> trial{};
+    const Registered* memory = nullptr;
+    uint64_t peer = 0;  // the peer's; 0: there is none
+    std::array<uint32_t, kMostPorts> peer_keys{};
+  };
+  std::array<TrialPlace, 2> trials_{};  // of the host, of the GPU
+  std::vector<std::byte> trial_bytes_;
   std::unique_ptr<Registered> trial_memory_;
+  std::shared_ptr<GpuMemory> direct_trial_memory_;
+  bool is_direct_ = false;  // the trials of the GPUs' memory have found no fault
   std::atomic<bool> has_met_{false};
   bool peer_has_met_ = false;
 
@@ -238,8 +287,6 @@ class Pair {
   uint64_t peer_inbox_ = 0;
   std::array<uint32_t, kMostPorts> peer_inbox_keys_{};
   std::vector<std::string> peer_rails_;
-  uint64_t peer_trial_ = 0;
-  std::array<uint32_t, kMostPorts> peer_trial_keys_{};
 
   std::array<Request, kMostMessages> sends_{};
   std::array<Request, kMostMessages> receives_{};
@@ -262,6 +309,7 @@ class Pair {
 
   uint64_t messages_ = 0;
   uint64_t bytes_ = 0;
+  uint64_t direct_bytes_ = 0;  // of these
   uint64_t work_requests_ = 0;
   uint64_t signalled_ = 0;
 };

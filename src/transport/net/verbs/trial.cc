@@ -8,8 +8,6 @@
 
 namespace niccolite::transport::net::verbs {
 
-Trial::Trial(size_t queue_pairs) : count_(queue_pairs), bytes_(3 * queue_pairs * kBytes) {}
-
 std::byte* Trial::make_pattern(size_t number) {
   // No pattern of before, and no other queue pair's, passes for this one.
   std::random_device device;

@@ -7,14 +7,13 @@
 //   RDMA read of the same bytes        <--  (the peer's cores take no part)
 //   compares what came with the pattern
 //
-// Owns the memory of it. Thread safety: one thread at a time.
+// Memory of GPUs is tried in the same way, at both ends. Thread safety: one thread at a time.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <vector>
 
 namespace niccolite::transport::net::verbs {
 
@@ -22,25 +21,26 @@ class Trial {
  public:
   static constexpr uint32_t kBytes = 8192;  // of a pattern: several packets
 
-  explicit Trial(size_t queue_pairs);
+  /// `memory` has bytes_for(queue_pairs), for as long as the trial. The patterns of the peer come
+  /// first in it.
+  Trial(size_t queue_pairs, std::byte* memory) : count_(queue_pairs), memory_(memory) {}
+  static size_t bytes_for(size_t queue_pairs) { return 3 * queue_pairs * kBytes; }
 
-  /// All of its memory, for registration. The patterns of the peer come first in it.
-  std::byte* data() { return bytes_.data(); }
-  size_t bytes() const { return bytes_.size(); }
+  std::byte* data() const { return memory_; }
   /// Returns where the peer has its place for a queue pair's pattern.
   static uint64_t place_at_peer(uint64_t peer, size_t number) { return peer + number * kBytes; }
 
   /// Makes a new pattern for a queue pair; what comes back goes to echo().
   std::byte* make_pattern(size_t number);
-  std::byte* echo(size_t number) { return bytes_.data() + (2 * count_ + number) * kBytes; }
+  std::byte* echo(size_t number) { return memory_ + (2 * count_ + number) * kBytes; }
   /// Says how the bytes that came back differ from the pattern; nothing: they do not.
   std::optional<std::string> difference(size_t number);
 
  private:
-  std::byte* pattern(size_t number) { return bytes_.data() + (count_ + number) * kBytes; }
+  std::byte* pattern(size_t number) { return memory_ + (count_ + number) * kBytes; }
 
   const size_t count_;
-  std::vector<std::byte> bytes_;  // of the peer; own patterns; what came back: by queue pair
+  std::byte* const memory_;  // of the peer; own patterns; what came back: by queue pair
 };
 
 }  // namespace niccolite::transport::net::verbs

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <utility>
 
 #include "base/log.h"
@@ -29,10 +30,20 @@ Settings settings_of(const Network::Wish& wish) {
           .adaptive_threshold = static_cast<uint64_t>(parameters::ib_ar_threshold())};
 }
 
+using Allocate = std::function<Result<Network::GpuAllocation>(size_t bytes)>;
+
 class Verbs final : public Network {
  public:
-  Verbs(const Library& library, std::vector<Rail> all, const Settings& settings, size_t number)
-      : library_(library), all_(std::move(all)), settings_(settings), number_(number) {
+  /// `number`: of this rank among the ranks of its machine. `allocate`: memory of this rank's GPU
+  /// that the devices may use; empty: none.
+  Verbs(const Library& library, std::vector<Rail> all, const Settings& settings, size_t number,
+        Allocate allocate)
+      : library_(library),
+        all_(std::move(all)),
+        settings_(settings),
+        number_(number),
+        allocate_(std::move(allocate)),
+        reads_directly_(parameters::net_gdr_read() != 0) {
     name_ = kName;
     for (const Rail& rail : all_) {
       properties_.device +=
@@ -79,7 +90,10 @@ class Verbs final : public Network {
   Result<void*> listen(Handle& handle, const std::string& peer) override {
     tell();
     auto end = std::make_unique<End>();
-    end->pair = TRY(Pair::create(library_, rails_, settings_, peer));
+    Pair::Direct direct;
+    if (allocate_ != nullptr)
+      direct = [this](size_t size, unsigned rights) { return make_direct(size, rights); };
+    end->pair = TRY(Pair::create(library_, rails_, settings_, peer, direct));
     handle = end->pair->handle();
     return static_cast<void*>(end.release());
   }
@@ -105,6 +119,24 @@ class Verbs final : public Network {
   Result<void*> receive(void* connection, void* data, size_t bytes, int /*tag*/,
                         void* memory) override {
     return pair_of(connection).receive(data, bytes, *static_cast<Registered*>(memory));
+  }
+  bool is_direct(bool is_send) const override {
+    return allocate_ != nullptr && (!is_send || reads_directly_);
+  }
+  Result<std::shared_ptr<DirectMemory>> allocate_direct(size_t bytes, bool is_send) override {
+    std::shared_ptr<DirectMemory> made =
+        TRY(make_direct(bytes, is_send ? 0 : IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE));
+    return made;
+  }
+  DirectName name_of(const DirectMemory& memory) const override {
+    return static_cast<const GpuMemory&>(memory).name();
+  }
+  bool writes_directly(void* connection) const override {
+    return pair_of(connection).writes_directly();
+  }
+  Result<void*> send_with(void* connection, void* data, size_t bytes, void* memory,
+                          std::span<const DirectWrite> writes) override {
+    return pair_of(connection).send(data, bytes, *static_cast<Registered*>(memory), writes);
   }
   Result<bool> test(void* request) override { return Pair::test(request); }
   void close_send(void* connection) override { delete static_cast<End*>(connection); }
@@ -136,13 +168,27 @@ class Verbs final : public Network {
     LOG(Info, Net, "NET/IB : Using{}{}{}", used, spare.empty() ? "" : "; in reserve", spare);
   }
 
+  Result<std::shared_ptr<GpuMemory>> make_direct(size_t bytes, unsigned rights) const {
+    GpuAllocation from = TRY(allocate_(bytes));
+    return GpuMemory::create(library_, rails_, std::move(from), bytes, rights);
+  }
+
   const Library& library_;
   const std::vector<Rail> all_;
   const Settings settings_;
-  const size_t number_;      // of this rank among the ranks of its machine
+  const size_t number_;
   std::vector<Rail> rails_;  // in use, by this rank
   std::atomic_flag is_told_;
+  const Allocate allocate_;
+  const bool reads_directly_;
 };
+
+// GPUDirect RDMA has never run on real NICs, and is for virtual ones alone.
+bool are_direct(const Library& library, const std::vector<Rail>& rails) {
+  return library.reg_dmabuf_mr != nullptr && parameters::dmabuf_enable() != 0 &&
+         std::ranges::all_of(rails,
+                             [](const Rail& rail) { return rail.port.device->is_virtual(); });
+}
 
 }  // namespace
 
@@ -158,8 +204,9 @@ Result<std::shared_ptr<Network>> open(const Network::Wish& wish) {
     const Gid gid = TRY(choose_gid(port.name(), port.is_roce(), port.gids, request));
     rails.push_back({.port = std::move(port), .gid = gid});
   }
-  return std::shared_ptr<Network>(
-      std::make_shared<Verbs>(library, std::move(rails), settings_of(wish), wish.number));
+  Allocate allocate = are_direct(library, rails) ? wish.allocate_on_gpu : nullptr;
+  return std::shared_ptr<Network>(std::make_shared<Verbs>(
+      library, std::move(rails), settings_of(wish), wish.number, std::move(allocate)));
 }
 
 std::vector<PortState> port_states() {
