@@ -223,5 +223,36 @@ TEST(Messengers, DoNotWaitForConnectionsOfWhoHasLeft) {
   EXPECT_TRUE(alone->has_finished());
 }
 
+// Slots of a GPU that no honest peer describes, and bytes for slots that it cannot reach.
+TEST(Messengers, RefuseWhatIsWrongAboutSlotsOfGpus) {
+  const Frame part{.kind = FrameKind::Part, .bytes = 8, .length = 8, .flags = kIsThere};
+  const struct {
+    Frame frame;
+    const char* told;
+  } cases[] = {
+      {{.kind = FrameKind::Slots, .length = 8}, "it describes its slots in 8 bytes, 8 of which"},
+      {{.kind = FrameKind::Slots, .length = 36}, "it describes its slots in 36 bytes, 8 of which"},
+      {part, "it writes to slots that it does not reach (tag 0)"},
+  };
+  for (const auto& each : cases) {
+    Pair pair(8);
+    executor::relay::Bell bell{[](void*, uint64_t) {}, nullptr};
+    const Key key = key_of(each.frame);
+    const auto in = Incoming::create(*gpu::virtual_::open(gpu::virtual_::kInterfaceVersion), key,
+                                     {.channels = 1, .depth = 2, .slot_bytes = 4096}, bell)
+                        .take();
+    pair.ranks[1]->add(key, *in);
+    std::array<std::byte, sizeof(uint64_t) + sizeof(Frame) + 8> message{};
+    const uint64_t length = message.size();
+    std::memcpy(message.data(), &length, sizeof length);
+    std::memcpy(message.data() + sizeof length, &each.frame, sizeof each.frame);
+    Network::Handle handle = pair.ranks[1]->handle();
+    void* const sender = pair.network->connect(nullptr, handle).take();
+    ASSERT_TRUE(pair.network->send(sender, message.data(), length, 0, nullptr, nullptr).is_ok());
+    while (pair.ranks[1]->progress()) continue;
+    EXPECT_NE(pair.failure.find(each.told), std::string::npos) << pair.failure;
+  }
+}
+
 }  // namespace
 }  // namespace niccolite::transport::net
