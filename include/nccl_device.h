@@ -5,8 +5,8 @@
  * The functions that kernels call are not here. Kernels compiled with NVIDIA's headers of 2.28.7 to
  * 2.32 have them, and run on this library's device communicators; kernels written for this library
  * take niccolite/device.h. What there is: memory of the load-store team and its barriers; multicast
- * addresses where the team has a multicast object; and networking by proxy within a machine, for
- * kernels of headers from 2.30 on. ncclCommQueryProperties says what a communicator has.
+ * addresses where the team has a multicast object; and networking by proxy, also between
+ * machines, for kernels of headers from 2.30 on. ncclCommQueryProperties says what a communicator has.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -255,9 +255,9 @@ typedef struct ncclDevComm {
  * group, `outDevComm` is written and the handles of `reqs` are stored when the group ends. Its
  * layout is that of the caller's header, whose version `reqs` says: 2.29.2 to 2.32, or 2.28.7 to
  * 2.28.9, which say none. ncclInvalidArgument: a null or bad argument, requirements that differ
- * between ranks, or one that cannot be met: networking (where ranks are on several machines, or for
- * an older header), or multicast where there is none. ncclInvalidUsage: the header is not known, or
- * ranks cannot map each other's memory. */
+ * between ranks, or one that cannot be met: networking (for an older header), or multicast where
+ * there is none. ncclInvalidUsage: the header is not known, or ranks of one machine cannot map each
+ * other's memory. */
 ncclResult_t ncclDevCommCreate(ncclComm_t comm, const ncclDevCommRequirements_t* reqs,
                                ncclDevComm_t* outDevComm);
 ncclResult_t pncclDevCommCreate(ncclComm_t comm, const ncclDevCommRequirements_t* reqs,

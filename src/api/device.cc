@@ -48,10 +48,9 @@ Value of_ready(const char* function, ncclComm_t handle, Value otherwise, Functio
 
 /// Why kernels have no networking; null: they have, by proxy.
 const char* without_network(const Communicator& communicator) {
-  if (!communicator.ways().maps_all_memory())
-    return "kernels have no networking here, because ranks cannot map each other's memory: they "
-           "are on several machines or lack peer access (ncclCommQueryProperties says ginType "
-           "NONE)";
+  if (!communicator.ways().has_windows())
+    return "kernels have no networking here, because ranks of one machine lack peer access and "
+           "cannot map each other's memory (ncclCommQueryProperties says ginType NONE)";
   if (parameters::gin_enable() == 0)
     return "NCCL_GIN_ENABLE=0 has switched networking for kernels off (ncclCommQueryProperties "
            "says ginType NONE)";
@@ -85,8 +84,7 @@ Status query_properties(ncclComm_t handle, ncclCommProperties_t* props) {
   answer.nvmlDev = comm::nvml_device(communicator->machine(), communicator->device());
   // Callers of 2.29 take "yes" for: of all ranks.
   constexpr unsigned kFirstWithTeams = 23000;
-  answer.deviceApiSupport = communicator->ways().maps_all_memory() &&
-                            parameters::win_enable() != 0 &&
+  answer.deviceApiSupport = communicator->ways().has_windows() && parameters::win_enable() != 0 &&
                             (props->version >= kFirstWithTeams || rail(*communicator).nRanks == 1);
   answer.multimemSupport = communicator->may_have_multicast();
   const bool has_network =
@@ -159,14 +157,18 @@ Result<comm::Completion> create_device_communicator(ncclComm_t handle,
     return Status::invalid_argument("{} : outDevComm argument is NULL", kFunction);
   TRY(communicator->lifetime().check_ready());
   DeviceRequirements requirements = TRY(read_requirements(reqs, without_network(*communicator)));
-  if (!communicator->ways().maps_all_memory())
+  if (!communicator->ways().has_windows())
     return Status::invalid_usage(
-        "{} : rank {}: ranks of this communicator cannot map the memory of others, because they "
-        "are "
-        "on several machines or lack peer access, and so kernels reach no windows "
-        "(ncclCommQueryProperties says so: deviceApiSupport is false). Use the calls of the host, "
-        "or "
-        "a communicator of the ranks of one machine (ncclCommSplit)",
+        "{} : rank {}: ranks of one machine lack peer access and cannot map each other's memory, "
+        "and so kernels reach no windows (ncclCommQueryProperties says so: deviceApiSupport is "
+        "false). Use the calls of the host",
+        kFunction, communicator->rank());
+  if (requirements.needs.multicast && !communicator->ways().maps_all_memory())
+    return Status::invalid_argument(
+        "{} : rank {}: reqs argument requires multicast addresses (lsaMultimem, or multimem of a "
+        "team), which a communicator over several machines does not have "
+        "(ncclCommQueryProperties says so: multimemSupport is false). Use a communicator of the "
+        "ranks of one machine (ncclCommSplit)",
         kFunction, communicator->rank());
   const ncclTeam_t lsa = load_store(*communicator);
   for (const auto& team : requirements.multicast_teams)
@@ -219,8 +221,8 @@ Status destroy_device_communicator(ncclComm_t handle, const ncclDevComm_t* devic
   const auto communicator = TRY(find(handle));
   if (device == nullptr)
     return Status::invalid_argument("{} : devComm argument is NULL", kFunction);
-  return communicator->buffers()
-      .end_device_comm(resource_window_of(reinterpret_cast<const std::byte*>(device)))
+  return communicator
+      ->end_device_comm(resource_window_of(reinterpret_cast<const std::byte*>(device)))
       .with_context("{} : rank {}", kFunction, communicator->rank());
 }
 

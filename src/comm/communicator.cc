@@ -13,6 +13,7 @@
 #include "operations/one_sided.h"
 #include "operations/plan_agreement.h"
 #include "operations/tuning.h"
+#include "operations/wide_gin.h"
 #include "profiling/connection_events.h"
 #include "profiling/profiling.h"
 #include "registry/buffer_exports.h"
@@ -112,15 +113,37 @@ std::unique_ptr<operations::OneSided> Communicator::make_one_sided() {
       .find_window = [this](uint64_t number) { return buffers_.find_numbered(number); }});
 }
 
+std::unique_ptr<operations::WideGins> Communicator::make_wide_gins() {
+  return std::make_unique<operations::WideGins>(operations::WideGins::Options{
+      .machine = machine_,
+      .device = device(),
+      .is_remote = [this](int peer) { return membership_.is_remote(peer); },
+      .connect = [this](int peer,
+                        const Deadline& until) { return endpoint_->connect_for_gin(peer, until); },
+      .find_window = [this](const void* handle) { return buffers_.find_window(handle); },
+      .find_numbered = [this](uint64_t number) { return buffers_.find_numbered(number); },
+      .fail = [this](Status status) { fail(std::move(status)); },
+      .is_over = [this] { return lifetime_.waits().raised(); },
+      .has_left = [this](int peer) { return member_->has_left(peer); }});
+}
+
 // A refusal is a failure of all ranks: the peer's next put would wait for ever. On a proxy's
 // thread.
-bool Communicator::land(int peer, std::span<const std::byte> chunk) {
-  const log::ScopedDevice speaks_for(device());
-  Status landed = one_sided_->land(peer, chunk);
+bool Communicator::note_landing(int peer, Status landed) {
   if (landed.is_ok()) return true;
   if (!is_left_to_graphs_.load(std::memory_order_relaxed) && !lifetime_.waits().raised())
-    fail_all(std::move(landed).with_context("ncclPutSignal").with_peer(peer));
+    fail_all(std::move(landed).with_peer(peer));
   return false;
+}
+
+bool Communicator::land(int peer, std::span<const std::byte> chunk) {
+  const log::ScopedDevice speaks_for(device());
+  return note_landing(peer, one_sided_->land(peer, chunk).with_context("ncclPutSignal"));
+}
+
+bool Communicator::land_gin(int peer, std::span<const std::byte> chunk) {
+  const log::ScopedDevice speaks_for(device());
+  return note_landing(peer, wide_gins_->land(peer, chunk));
 }
 
 Result<const void*> Communicator::register_window(void* user, size_t bytes, int flags) {
@@ -136,7 +159,17 @@ Result<registry::DeviceComm> Communicator::make_device_comm(const registry::Devi
   const InUse in_use = use("ncclDevCommCreate");
   if (is_over()) return lifetime_.gone();
   const calls::CallLog::HostCallScope in_call(log_.get(), "ncclDevCommCreate");
-  return buffers_.device_comms()->make(needs);
+  if (needs.gin.contexts == 0 || wide_gins_ == nullptr || !membership_.spans_machines())
+    return buffers_.device_comms()->make(needs);
+  return wide_gins_->make(needs, *member_, *buffers_.device_comms(),
+                          buffers_.windows()->team_ranks(), Deadline::after(kConnectTime));
+}
+
+Status Communicator::end_device_comm(const void* window) {
+  if (wide_gins_ == nullptr) return buffers_.end_device_comm(window);
+  const InUse in_use = use("ncclDevCommDestroy");
+  if (wide_gins_ != nullptr) wide_gins_->end(window);
+  return buffers_.end_device_comm(window);
 }
 
 bool Communicator::may_have_multicast() const {

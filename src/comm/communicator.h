@@ -45,7 +45,8 @@
 // The API's sources include this file: classes that it only points to are not defined here.
 namespace niccolite::operations {
 class OneSided;
-}
+class WideGins;
+}  // namespace niccolite::operations
 namespace niccolite::registry {
 struct DeviceComm;
 struct DeviceNeeds;
@@ -113,6 +114,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Result<const void*> register_window(void* user, size_t bytes, int flags);
   /// Collective: see registry::DeviceComms. Only when ready.
   Result<registry::DeviceComm> make_device_comm(const registry::DeviceNeeds& needs);
+  /// Local: `window` has its resources.
+  Status end_device_comm(const void* window);
   /// Can device communicators have multicast addresses, as far as this rank knows?
   bool may_have_multicast() const;
   /// For kernels of the user: a word in host memory that is not zero once their waits must end.
@@ -187,9 +190,12 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   /// Operations can be queued: the communicator was neither ended nor suspended. Holds usage_.
   Status check_operable() const;
   std::unique_ptr<operations::OneSided> make_one_sided();
+  std::unique_ptr<operations::WideGins> make_wide_gins();
   void open_windows();
   /// See transport::PutSink.
   bool land(int peer, std::span<const std::byte> chunk);
+  bool land_gin(int peer, std::span<const std::byte> chunk);
+  bool note_landing(int peer, Status landed);
 
   // How it becomes ready (initialization.cc).
   Status join_and_connect(const Meeting& meeting);
@@ -260,6 +266,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
       network_;  // to other machines, until it is ready; null: sockets
   std::unique_ptr<operations::OneSided>
       one_sided_;  // of one rank, too; the endpoint's puts land here
+  std::unique_ptr<operations::WideGins> wide_gins_;  // as `one_sided_`
   std::unique_ptr<transport::Endpoint> endpoint_;
   std::shared_ptr<profiling::ConnectionEvents> connection_events_;  // the endpoint has it, too
   std::shared_ptr<profiling::Profiling> profiling_;       // the recorder of log_ has it, too

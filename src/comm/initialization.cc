@@ -29,6 +29,7 @@
 #include "operations/plan_agreement.h"
 #include "operations/team_trial.h"
 #include "operations/tuning.h"
+#include "operations/wide_gin.h"
 #include "planner/prices/price.h"
 #include "profiling/connection_events.h"
 #include "profiling/profiling.h"
@@ -326,6 +327,7 @@ Status Communicator::serve_peers(const planner::Settings& settings,
   log_.open(nranks());
   connection_events_ = std::make_shared<profiling::ConnectionEvents>(log_->recorder());
   one_sided_ = make_one_sided();
+  wide_gins_ = make_wide_gins();
   endpoint_ = std::make_unique<transport::Endpoint>(
       machine_, device(), *member_, transport::Shapes{settings.shapes, settings.message_shapes},
       ways_.reach(),
@@ -334,7 +336,10 @@ Status Communicator::serve_peers(const planner::Settings& settings,
       },
       [this](Status why) { network_failed(std::move(why)); }, std::move(carrier),
       connection_events_, std::move(team),
-      [this](int peer, std::span<const std::byte> chunk) { return land(peer, chunk); });
+      transport::PutSinks{
+          .puts = [this](int peer, std::span<const std::byte> chunk) { return land(peer, chunk); },
+          .gin = [this](int peer,
+                        std::span<const std::byte> chunk) { return land_gin(peer, chunk); }});
   share_buffers(settings.maps_captured);
   start_tuning(settings);
   TRY(supervision_.start(

@@ -13,6 +13,7 @@
 #include "operations/one_sided.h"
 #include "operations/plan_agreement.h"
 #include "operations/tuning.h"
+#include "operations/wide_gin.h"
 #include "profiling/connection_events.h"
 #include "profiling/profiling.h"
 #include "registry/buffer_exports.h"
@@ -286,6 +287,7 @@ void Communicator::release_after_graphs() {
 // Gives back the resources of kernels.
 void Communicator::release() {
   const log::ScopedDevice speaks_for(device());
+  if (wide_gins_ != nullptr) wide_gins_->close();  // uses windows and the endpoint
   buffers_.close_windows();
   buffers_.close_exports();
   operations_.reset();
@@ -296,6 +298,7 @@ void Communicator::release() {
   supervision_.release();
   log_.close();
   endpoint_.reset();
+  wide_gins_.reset();
   one_sided_.reset();
   member_.reset();
   control_.release();

@@ -39,7 +39,7 @@ std::vector<Pair> pairs_of(const bootstrap::Member& member, const std::vector<Pa
 Endpoint::Endpoint(gpu::Machine& machine, int device, const bootstrap::Member& member,
                    const Shapes& shapes, Reach reach, Ask ask, std::function<void(Status)> fail,
                    Carrier carrier, std::shared_ptr<Observer> observer, std::unique_ptr<Team> team,
-                   PutSink sink)
+                   PutSinks sinks)
     : machine_(machine),
       device_(device),
       member_(member),
@@ -47,7 +47,7 @@ Endpoint::Endpoint(gpu::Machine& machine, int device, const bootstrap::Member& m
       shapes_(shapes),
       reach_(std::move(reach)),
       team_(std::move(team)),
-      takes_puts_(sink != nullptr),
+      takes_puts_(sinks.puts != nullptr),
       is_virtual_(machine.kind() == gpu::Kind::Virtual),
       ask_(std::move(ask)),
       pairs_(pairs_of(member, reach_.pairs)) {
@@ -55,7 +55,7 @@ Endpoint::Endpoint(gpu::Machine& machine, int device, const bootstrap::Member& m
   connectors_.push_back(std::make_unique<GpuMemory>(machine, device));
   connectors_.push_back(std::make_unique<HostMemory>(machine));
   connectors_.push_back(std::make_unique<NetworkConnector>(
-      machine, member, std::move(fail), std::move(carrier), observer_, std::move(sink)));
+      machine, member, std::move(fail), std::move(carrier), observer_, std::move(sinks)));
   for (const Pair& pair : pairs_) {
     const auto serves = [&](const auto& connector) { return connector->objection(pair).empty(); };
     by_peer_.push_back(std::ranges::find_if(connectors_, serves)->get());  // the last always does
@@ -70,7 +70,7 @@ executor::FifoShape Endpoint::shape_of(const End& end) const {
     counters.slot_bytes = 0;
     return counters;
   }
-  if (end.tag == kPutTag) return executor::kPutShape;
+  if (has_sink(end.tag)) return executor::kPutShape;
   const auto& shapes = end.tag == schedule::kMessageTag ? shapes_.of_messages : shapes_.shared;
   return shapes[static_cast<size_t>(end.protocol)];
 }
@@ -334,10 +334,11 @@ void Endpoint::log_connection(const Unconnected& of) const {
   }
 }
 
-Result<executor::PortAddress> Endpoint::connect_for_puts(int peer, const Deadline& deadline) {
+Result<executor::PortAddress> Endpoint::connect_to_sink(int peer, int tag,
+                                                        const Deadline& deadline) {
   executor::Program program;
   program.ports.push_back(
-      {.peer = peer, .tag = kPutTag, .channel = 0, .is_send = true, .steps = 1, .work = 0});
+      {.peer = peer, .tag = tag, .channel = 0, .is_send = true, .steps = 1, .work = 0});
   return TRY(connect(program, Protocol::Simple, deadline)).front();
 }
 
@@ -354,8 +355,8 @@ Result<Bytes> Endpoint::answer(int from, std::span<const std::byte> bytes) {
                   .tag = item.tag,
                   .protocol = static_cast<Protocol>(item.protocol),
                   .is_send = !item.asker_sends};
-    if (end.tag == kPutTag && (!takes_puts_ || connector.kind() != Connector::Kind::Network ||
-                               end.protocol != Protocol::Simple))
+    if (has_sink(end.tag) && (!takes_puts_ || connector.kind() != Connector::Kind::Network ||
+                              end.protocol != Protocol::Simple))
       return Status::remote_error(
           "rank {} asks for a connection for puts, which rank {} does not take from it by {}", from,
           member_.rank(), connector.name());

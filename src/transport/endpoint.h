@@ -53,12 +53,12 @@ class Endpoint {
 
   /// `machine` and `member` outlive the endpoint; `ask` is used in connect() only. `fail` hears on
   /// a thread of the endpoint's of peers on other machines that cannot be reached any more.
-  /// `observer` may be null, and `team`, where there is none; `sink` is, where no puts come from
+  /// `observer` may be null, and `team`, where there is none; `sinks` are, where no puts come from
   /// other machines.
   Endpoint(gpu::Machine& machine, int device, const bootstrap::Member& member, const Shapes& shapes,
            Reach reach, Ask ask, std::function<void(Status)> fail = {}, Carrier carrier = {},
            std::shared_ptr<Observer> observer = {}, std::unique_ptr<Team> team = {},
-           PutSink sink = {});
+           PutSinks sinks = {});
   ~Endpoint();
 
   /// Sets this rank's place in the network's reductions (schedule::Through), before the first
@@ -79,7 +79,13 @@ class Endpoint {
 
   /// The sending end of the connection that carries puts to this rank of another machine. As
   /// connect().
-  Result<executor::PortAddress> connect_for_puts(int peer, const Deadline& deadline);
+  Result<executor::PortAddress> connect_for_puts(int peer, const Deadline& deadline) {
+    return connect_to_sink(peer, kPutTag, deadline);
+  }
+  /// As connect_for_puts(), for what kernels ask the network for.
+  Result<executor::PortAddress> connect_for_gin(int peer, const Deadline& deadline) {
+    return connect_to_sink(peer, kGinTag, deadline);
+  }
 
   /// A peer connects: makes this rank's half of each connection, and returns its place.
   Result<Bytes> answer(int from, std::span<const std::byte> request);
@@ -135,6 +141,7 @@ class Endpoint {
     std::vector<ShapedEnd> ends;
   };
 
+  Result<executor::PortAddress> connect_to_sink(int peer, int tag, const Deadline& deadline);
   executor::FifoShape shape_of(const End& end) const;
   std::vector<ShapedEnd> ends_of(const executor::Program& program,
                                  executor::Protocol protocol) const;  // by port

@@ -121,7 +121,7 @@ Result<NetworkConnector::Proxies> NetworkConnector::proxies() {
            .most_by_kernels = cores() >= kCoresToSpare ? kMostByKernels : UINT64_MAX,
            .direct_bytes = static_cast<uint64_t>(parameters::net_direct_bytes()),
            .observer = observer_.get(),
-           .sink = sink_})));
+           .sinks = sinks_})));
   }
   return started();
 }

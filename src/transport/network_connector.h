@@ -23,13 +23,13 @@ class NetworkConnector final : public Connector {
   /// reached any more.
   NetworkConnector(gpu::Machine& machine, const bootstrap::Member& member,
                    std::function<void(Status)> fail, Carrier carrier,
-                   const std::shared_ptr<Observer>& observer, PutSink sink = {})
+                   const std::shared_ptr<Observer>& observer, PutSinks sinks = {})
       : machine_(machine),
         member_(member),
         fail_(std::move(fail)),
         carrier_(std::move(carrier)),
         observer_(observer),
-        sink_(std::move(sink)) {}
+        sinks_(std::move(sinks)) {}
 
   ~NetworkConnector() override;
 
@@ -78,8 +78,8 @@ class NetworkConnector final : public Connector {
   const bootstrap::Member& member_;
   const std::function<void(Status)> fail_;
   const Carrier carrier_;
-  const std::shared_ptr<Observer> observer_;    // may be null
-  const PutSink sink_;                          // of puts; may be null
+  const std::shared_ptr<Observer> observer_;  // may be null
+  const PutSinks sinks_;
   std::map<End, executor::PortAddress> ports_;  // adopt() and port()
   mutable std::mutex mutex_;
   net::Rails rails_ GUARDED_BY(mutex_);

@@ -362,7 +362,8 @@ Result<executor::PortAddress> Proxy::open(const Name& name, EndShare share) {
   auto made = std::make_unique<Incoming>(name.key, std::move(share), receiver().bell(),
                                          user_memory(receiver()));
   made->observe(options_.observer, name.peer);
-  if (name.key.tag == kPutTag) made->pour_into(options_.sink);
+  if (name.key.tag == kPutTag) made->pour_into(options_.sinks.puts);
+  if (name.key.tag == kGinTag) made->pour_into(options_.sinks.gin);
   TRY(attach(name, made.get()));
   return incoming_.emplace(name, std::move(made)).first->second->port();
 }

@@ -62,7 +62,7 @@ class Proxy {
     uint64_t most_by_kernels = UINT64_MAX;
     uint64_t direct_bytes = 1;     // also on virtual GPUs: UserMemory::least_bytes()
     Observer* observer = nullptr;  // outlives the proxy
-    PutSink sink{};                // of the chunks that come with kPutTag
+    PutSinks sinks{};              // of the chunks that come with kPutTag and kGinTag
   };
   static Result<std::unique_ptr<Proxy>> start(Options options);
   /// Ends the streams, as the farewell says. No kernel uses the ports any more.

@@ -1,0 +1,788 @@
+#include "operations/wide_gin.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include "executor/protocol/call_tag.h"
+#include "executor/protocol/relay.h"
+#include "gpu/machine.h"
+#include "registry/window_part.h"
+
+namespace niccolite::operations {
+
+using registry::GinDescriptor;
+using registry::GinNeeds;
+using registry::Window;
+
+namespace {
+
+constexpr size_t kBatch = 64;       // operations under way at a time
+constexpr size_t kOfOneQueue = 16;  // of those
+constexpr std::chrono::minutes kMapTime{2};
+constexpr int kHost = -1;
+constexpr uint64_t kLine = 128;
+
+// The struct that kernels read of a context. Headers before 2.30.5 end behind `signals`, those
+// before 2.32 behind `visible`. Source: device-api reference, section 9.1.
+struct Context {
+  int32_t nranks = 0;
+  uint32_t depth = 0;
+  const std::byte* queues = nullptr;
+  const std::byte* produced = nullptr;  // indices, which kernels add to
+  const std::byte* consumed = nullptr;
+  const std::byte* counters = nullptr;
+  const std::byte* signals = nullptr;
+  const std::byte* signal_offsets = nullptr;
+  const std::byte* issued_gets = nullptr;
+  const std::byte* visible_gets = nullptr;
+  uint64_t flushes_all = 0;
+};
+static_assert(sizeof(Context) == 80 && offsetof(Context, signals) == 40);
+
+uint64_t aligned(uint64_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
+
+uint64_t contexts_bytes(const GinNeeds& needs) {
+  return aligned(static_cast<uint64_t>(needs.contexts) * needs.context_bytes);
+}
+uint64_t indices_bytes(int nranks) {
+  return aligned(static_cast<uint64_t>(nranks) * sizeof(uint32_t));
+}
+// Behind the structs, of each context: three lists of indices by peer, and offsets of signals.
+uint64_t context_state_bytes(const GinNeeds& needs, int nranks) {
+  return 3 * indices_bytes(nranks) +
+         aligned(static_cast<uint64_t>(needs.signals) * sizeof(uint64_t));
+}
+
+std::string_view name_of(const GinDescriptor& descriptor) {
+  if (descriptor.has(GinDescriptor::kGet)) return "get";
+  if (descriptor.has(GinDescriptor::kFlush)) return "flush";
+  if (descriptor.has(GinDescriptor::kInMemory)) return "signal in memory";
+  return descriptor.bytes > 0 ? "put" : "signal";
+}
+
+bool has_signal(const GinDescriptor& descriptor) {
+  return descriptor.has(GinDescriptor::kIncrement | GinDescriptor::kAdd);
+}
+bool copies(const GinDescriptor& descriptor) {
+  return descriptor.bytes > 0 && descriptor.has(GinDescriptor::kPut | GinDescriptor::kGet);
+}
+
+/// Between looks at memory: yields at first, and sleeps once nothing has come for a millisecond.
+class Rest {
+ public:
+  void take() {
+    constexpr std::chrono::milliseconds kAwake{1};
+    constexpr std::chrono::microseconds kNap{50};
+    if (Clock::now() - last_ < kAwake)
+      std::this_thread::yield();
+    else
+      std::this_thread::sleep_for(kNap);
+  }
+  void begin_again() { last_ = Clock::now(); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point last_ = Clock::now();
+};
+
+/// Cuts bytes into chunks, and calls `send(where it begins, its bytes)` for each.
+template <typename Send>
+Status by_chunks(uint64_t bytes, const Send& send) {
+  for (uint64_t at = 0; at < bytes; at += executor::kPutDataBytes)
+    TRY(send(at, static_cast<uint32_t>(std::min<uint64_t>(bytes - at, executor::kPutDataBytes))));
+  return {};
+}
+
+}  // namespace
+
+// ---- GinLink
+
+// The lock is a turn: another device communicator's chunk waits for the same room.
+Status GinLink::send(const GinChunk& chunk, const std::function<bool()>& is_over,
+                     const std::function<Status(std::byte*)>& fill) {
+  constexpr executor::FifoShape kShape = executor::kPutShape;
+  std::lock_guard lock(mutex_);
+  uint64_t& step = port_.control->step;
+  const std::atomic_ref head(port_.control->remote);
+  // [credit] acquires: the proxy has read the slot.
+  for (Rest rest; head.load(std::memory_order_acquire) + kShape.depth <= step; rest.take())
+    if (is_over()) return {};
+  std::byte* const slot = port_.slots + kShape.slot_offset(0, step);
+  std::memcpy(slot, &chunk, sizeof chunk);
+  if (fill) TRY(fill(slot + executor::kPutDataAt));
+  const uint32_t bytes = executor::kPutDataAt + chunk.bytes;
+  // relaxed: [publish] releases it.
+  std::atomic_ref(port_.notes[step & (kShape.depth - 1)])
+      .store(executor::relay::note_of(bytes, /*tag=*/0), std::memory_order_relaxed);
+  ++step;
+  // [publish] the slot's content, to the proxy's [arrival].
+  std::atomic_ref(port_.remote_control->remote)
+      .store(executor::call_tag::tail(step, /*tag=*/0), std::memory_order_release);
+  port_.bells[0]->announce(bytes);
+  return {};
+}
+
+// ---- WideGin: its memory
+
+WideGin::Layout::Layout(const GinNeeds& needs, int nranks) {
+  const auto contexts = static_cast<uint64_t>(needs.contexts);
+  const uint64_t queue_count = contexts * static_cast<uint64_t>(nranks);
+  counters = aligned(signals + contexts * static_cast<uint64_t>(needs.signals) * sizeof(uint64_t));
+  consumed =
+      aligned(counters + contexts * static_cast<uint64_t>(needs.counters) * sizeof(uint64_t));
+  staging = aligned(consumed + queue_count * sizeof(uint32_t));
+  queues = aligned(staging + kBatch * sizeof(uint64_t));
+  bytes = queues + queue_count * needs.depth * registry::kGinWords * sizeof(uint64_t);
+}
+
+WideGin::WideGin(Parts parts, const GinNeeds& needs)
+    : parts_(std::move(parts)),
+      needs_(needs),
+      layout_(needs, parts_.nranks),
+      share_(transport::Pool::of(parts_.machine, kHost, transport::Pool::Purpose::Host)),
+      peers_(static_cast<size_t>(parts_.nranks)),
+      next_(static_cast<size_t>(needs.contexts) * static_cast<size_t>(parts_.nranks)) {}
+
+Result<std::shared_ptr<WideGin>> WideGin::create(Parts parts, const GinNeeds& needs,
+                                                 bool has_other_processes) {
+  std::shared_ptr<WideGin> gin(new WideGin(std::move(parts), needs));
+  const size_t bytes = gin->layout_.bytes;
+  Result<std::vector<transport::Span>> spans = gin->share_.allocate({&bytes, 1});
+  if (!spans.is_ok())
+    return std::move(spans).status().with_context(
+        "page-locked memory for {} contexts of networking by kernels, {} bytes", needs.contexts,
+        bytes);
+  gin->memory_ = std::move(spans.value().front());
+  if (has_other_processes) {
+    gin->server_ = TRY(transport::DescriptorServer::instance());
+    gin->name_.address = gin->server_->address();
+  }
+  gin->name_.token = gin->memory_.chunk->token();
+  gin->name_.chunk_bytes = gin->memory_.chunk->bytes();
+  gin->name_.offset = gin->memory_.offset;
+  gin->stream_ = TRY(gin->parts_.machine.create_stream(gin->parts_.device));
+  return gin;
+}
+
+WideGin::~WideGin() {
+  stop();
+  for (const auto& import : imports_) import->leave();
+}
+
+Status WideGin::connect(int peer, const Name& name, bool is_here) {
+  std::byte* data = nullptr;
+  size_t bytes = 0;
+  if (is_here) {
+    const std::shared_ptr<transport::Chunk> chunk = transport::Chunk::find(name.token);
+    if (chunk == nullptr)
+      return Status::remote_error("rank {} has given the memory of its signals back", peer);
+    chunks_.push_back(chunk);
+    data = chunk->data();
+    bytes = chunk->bytes();
+  } else {
+    imports_.push_back(TRY(transport::Import::open(
+        parts_.machine, kHost,
+        {.address = name.address, .token = name.token, .bytes = name.chunk_bytes},
+        Deadline::after(kMapTime))));
+    data = imports_.back()->data();
+    bytes = imports_.back()->bytes();
+  }
+  if (name.offset % sizeof(uint64_t) != 0 || name.offset > bytes ||
+      bytes - name.offset < layout_.bytes)
+    return Status::remote_error("rank {} offers signals at offset {} of a chunk of {} bytes", peer,
+                                name.offset, bytes);
+  peers_[static_cast<size_t>(peer)] = data + name.offset;
+  return {};
+}
+
+uint64_t WideGin::state_bytes(const GinNeeds& needs, int nranks) {
+  return contexts_bytes(needs) +
+         static_cast<uint64_t>(needs.contexts) * context_state_bytes(needs, nranks);
+}
+
+Status WideGin::start(std::byte* state, Links links) {
+  links_ = std::move(links);
+  std::vector<std::byte> structs(contexts_bytes(needs_));
+  const auto nranks = static_cast<uint64_t>(parts_.nranks);
+  for (uint64_t i = 0; i < static_cast<uint64_t>(needs_.contexts); ++i) {
+    const std::byte* const own =
+        state + contexts_bytes(needs_) + i * context_state_bytes(needs_, parts_.nranks);
+    const uint64_t indices = indices_bytes(parts_.nranks);
+    const Context context{
+        .nranks = parts_.nranks,
+        .depth = needs_.depth,
+        .queues = at<std::byte>(layout_.queues) +
+                  i * nranks * needs_.depth * registry::kGinWords * sizeof(uint64_t),
+        .produced = own,
+        .consumed = at<std::byte>(layout_.consumed) + i * nranks * sizeof(uint32_t),
+        .counters = at<std::byte>(layout_.counters) +
+                    i * static_cast<uint64_t>(needs_.counters) * sizeof(uint64_t),
+        .signals = at<std::byte>(layout_.signals) +
+                   i * static_cast<uint64_t>(needs_.signals) * sizeof(uint64_t),
+        .signal_offsets = own + 3 * indices,
+        .issued_gets = own + indices,
+        .visible_gets = own + 2 * indices,
+        .flushes_all = 0};
+    std::memcpy(structs.data() + i * needs_.context_bytes, &context, needs_.context_bytes);
+  }
+  TRY(parts_.machine.upload(parts_.device, state, structs.data(), structs.size()));
+  thread_ = TRY(Thread::start("niccolite gin", [this] { serve(); }));
+  return {};
+}
+
+void WideGin::stop() {
+  // relaxed: publishes nothing
+  stops_.store(true, std::memory_order_relaxed);
+  thread_.join();
+}
+
+// ---- WideGin: its thread
+
+void WideGin::serve() {
+  Rest rest;
+  // relaxed: nothing is published with it
+  while (!stops_.load(std::memory_order_relaxed)) {
+    if (look() || answer_gets())
+      rest.begin_again();
+    else
+      rest.take();
+  }
+  // Kernels have ended, and what they have asked for is in the queues.
+  while (look() || answer_gets()) {
+  }
+}
+
+// Takes the next descriptor of a queue, if there is one, into the batch.
+bool WideGin::take(size_t queue) {
+  uint64_t* const slot =
+      at<uint64_t>(layout_.queues) +
+      (queue * needs_.depth + (next_[queue] & (needs_.depth - 1))) * registry::kGinWords;
+  uint64_t words[registry::kGinWords];
+  for (size_t i = 0; i < registry::kGinWords; ++i) {
+    const std::atomic_ref word(slot[i]);
+    // [acquire] pairs with the kernel's release before it wrote the descriptor.
+    while (((words[i] = word.load(std::memory_order_acquire)) & 1) == 0) {
+      if (i == 0 || stops_.load(std::memory_order_relaxed)) return false;
+      std::this_thread::yield();
+    }
+  }
+  // relaxed: published by the index that look() stores.
+  for (size_t i = 0; i < registry::kGinWords; ++i)
+    std::atomic_ref(slot[i]).store(0, std::memory_order_relaxed);
+  ++next_[queue];
+  batch_.push_back({.queue = queue, .descriptor = GinDescriptor::decode(words)});
+  return true;
+}
+
+// One look at all queues. Nothing has come: false.
+bool WideGin::look() {
+  batch_.clear();
+  for (size_t i = 0; i < next_.size() && batch_.size() < kBatch; ++i) {
+    const size_t queue = (first_queue_ + i) % next_.size();
+    for (size_t taken = 0; taken < kOfOneQueue && batch_.size() < kBatch; ++taken)
+      if (!take(queue)) break;
+  }
+  if (batch_.empty()) return false;
+  first_queue_ = (batch_.back().queue + 1) % next_.size();
+  bool has_copied = false;
+  for (size_t i = 0; i < batch_.size(); ++i) {
+    if (is_over()) break;
+    Item& item = batch_[i];
+    Status status = check(item);
+    if (status.is_ok())
+      status = is_remote(peer_of(item)) ? send(item) : copy_here(item, i, has_copied);
+    report(item, std::move(status));
+  }
+  if (has_copied)
+    report(batch_.front(), parts_.machine.synchronize_stream(parts_.device, stream_.handle()));
+  report(batch_.front(), await_gets());
+  for (const Item& item : batch_) {
+    if (!is_over()) report(item, complete(item));
+    const std::atomic_ref consumed(at<uint32_t>(layout_.consumed)[item.queue]);
+    // [release] pairs with the acquire of kernels: the slot is empty, and its operation is done.
+    consumed.store(consumed.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+  }
+  return true;
+}
+
+Status WideGin::check(const Item& item) const {
+  const GinDescriptor& asked = item.descriptor;
+  constexpr uint32_t kKnown = GinDescriptor::kFlush * 2 - 1;
+  constexpr uint32_t kKinds =
+      GinDescriptor::kPut | GinDescriptor::kGet | GinDescriptor::kFlush | GinDescriptor::kInMemory;
+  if (!asked.has(kKinds) || (asked.operation & ~kKnown) != 0)
+    return Status::invalid_argument("operation 0x{:x} is not known", asked.operation);
+  if (asked.has(GinDescriptor::kInline) && asked.bytes > sizeof asked.value)
+    return Status::invalid_argument("a value of {} bytes", asked.bytes);
+  if (has_signal(asked) && !asked.has(GinDescriptor::kInMemory) &&
+      asked.signal >= static_cast<uint64_t>(needs_.signals))
+    return Status::invalid_argument("signal {} of {}", asked.signal, needs_.signals);
+  if (asked.has(GinDescriptor::kInMemory) && asked.source_offset % sizeof(uint64_t) != 0)
+    return Status::invalid_argument("offset {} is not one of a word of 8 bytes",
+                                    asked.source_offset);
+  if (asked.has(GinDescriptor::kCounter) && asked.counter >= static_cast<uint64_t>(needs_.counters))
+    return Status::invalid_argument("counter {} of {}", asked.counter, needs_.counters);
+  return {};
+}
+
+// `data` is null where the window's copy of `peer` is on another machine.
+Result<WideGin::Place> WideGin::find(uint64_t window, uint64_t offset, uint64_t bytes,
+                                     int peer) const {
+  std::shared_ptr<const Window> found = parts_.find_window(reinterpret_cast<const void*>(window));
+  if (found == nullptr)
+    return Status::invalid_argument("0x{:x} is no live window of this communicator", window);
+  const uint64_t whole = found->bytes_of(peer);
+  if (offset > whole || bytes > whole - offset)
+    return Status::invalid_argument(
+        "{} bytes at offset {} go beyond the window of rank {}, {} bytes", bytes, offset, peer,
+        whole);
+  std::byte* const copy = found->copy_of(peer);
+  return Place{std::move(found), copy == nullptr ? nullptr : copy + offset};
+}
+
+// Queues the copy of an item for a rank of this machine. All else is done when it has come.
+Status WideGin::copy_here(Item& item, size_t place, bool& has_copied) {
+  const GinDescriptor& asked = item.descriptor;
+  if (!copies(asked)) return {};
+  const bool is_get = asked.has(GinDescriptor::kGet);
+  const int peer = peer_of(item);
+  Place target =
+      TRY(find(asked.target_window, asked.target_offset, asked.bytes, is_get ? parts_.rank : peer));
+  item.windows[0] = std::move(target.window);
+  const void* source = nullptr;
+  if (asked.has(GinDescriptor::kInline)) {
+    uint64_t* const staged = at<uint64_t>(layout_.staging) + place;
+    *staged = asked.value;
+    source = staged;
+  } else {
+    Place from = TRY(
+        find(asked.source_window, asked.source_offset, asked.bytes, is_get ? peer : parts_.rank));
+    item.windows[1] = std::move(from.window);
+    source = from.data;
+  }
+  TRY(parts_.machine.copy_async(target.data, source, asked.bytes, parts_.device, stream_.handle()));
+  has_copied = true;
+  return {};
+}
+
+// Nothing waits for a chunk that has no room any more, since the peer has left or this communicator
+// has failed.
+Status WideGin::send(int peer, const GinChunk& chunk,
+                     const std::function<Status(std::byte*)>& fill) {
+  const auto ends = [this, peer] { return is_over() || parts_.has_left(peer); };
+  return links_[static_cast<size_t>(peer)]->send(chunk, ends, fill);
+}
+
+// Sends an item's part for a rank of another machine.
+Status WideGin::send(const Item& item) {
+  const GinDescriptor& asked = item.descriptor;
+  if (copies(asked)) TRY(asked.has(GinDescriptor::kGet) ? ask(item) : send_data(item));
+  if (!has_signal(asked)) return {};
+  GinChunk chunk{.communicator = parts_.number, .amount = asked.amount};
+  if (asked.has(GinDescriptor::kInMemory)) {
+    const Place word =
+        TRY(find(asked.source_window, asked.source_offset, sizeof(uint64_t), peer_of(item)));
+    chunk.kind = GinChunk::Kind::SignalInMemory;
+    chunk.window = word.window->number();
+    chunk.offset = asked.source_offset;
+  } else {
+    chunk.kind = GinChunk::Kind::Signal;
+    chunk.context = static_cast<uint32_t>(context_of(item));
+    chunk.signal = asked.signal;
+  }
+  return send(peer_of(item), chunk);
+}
+
+Status WideGin::send_data(const Item& item) {
+  const GinDescriptor& asked = item.descriptor;
+  const Place target =
+      TRY(find(asked.target_window, asked.target_offset, asked.bytes, peer_of(item)));
+  Place source;
+  if (!asked.has(GinDescriptor::kInline))
+    source = TRY(find(asked.source_window, asked.source_offset, asked.bytes, parts_.rank));
+  return by_chunks(asked.bytes, [&](uint64_t at, uint32_t bytes) -> Status {
+    const GinChunk chunk{.kind = GinChunk::Kind::Data,
+                         .bytes = bytes,
+                         .communicator = parts_.number,
+                         .window = target.window->number(),
+                         .offset = asked.target_offset + at};
+    const auto fill = [&](std::byte* slot) -> Status {
+      if (source.data != nullptr) return fetch(slot, source.data + at, bytes);
+      std::memcpy(slot, &asked.value, bytes);
+      return {};
+    };
+    return send(peer_of(item), chunk, fill);
+  });
+}
+
+Status WideGin::ask(const Item& item) {
+  const GinDescriptor& asked = item.descriptor;
+  Place target = TRY(find(asked.target_window, asked.target_offset, asked.bytes, parts_.rank));
+  const Place source =
+      TRY(find(asked.source_window, asked.source_offset, asked.bytes, peer_of(item)));
+  const uint64_t number = requests_++;
+  {
+    std::lock_guard lock(gets_mutex_);
+    gets_.emplace(number, Get{.from = peer_of(item),
+                              .target = std::move(target),
+                              .bytes = asked.bytes,
+                              .missing = asked.bytes});
+  }
+  const GinChunk chunk{.kind = GinChunk::Kind::Get,
+                       .communicator = parts_.number,
+                       .window = source.window->number(),
+                       .offset = asked.source_offset,
+                       .amount = asked.bytes,
+                       .request = number};
+  return send(peer_of(item), chunk);
+}
+
+// Two ranks that get from each other answer meanwhile.
+Status WideGin::await_gets() {
+  for (Rest rest;; rest.take()) {
+    {
+      std::lock_guard lock(gets_mutex_);
+      if (is_over()) gets_.clear();
+      for (const auto& [number, get] : gets_) {
+        if (!parts_.has_left(get.from)) continue;
+        const int from = get.from;
+        gets_.clear();
+        return Status::remote_error("rank {} has left, from which a kernel gets", from);
+      }
+      if (gets_.empty()) return {};
+    }
+    if (answer_gets()) rest.begin_again();
+  }
+}
+
+// Sends the bytes that ranks of other machines have asked for. None has: false.
+bool WideGin::answer_gets() {
+  std::vector<Request> requests;
+  {
+    std::lock_guard lock(gets_mutex_);
+    requests.swap(asked_);
+  }
+  for (const Request& request : requests) {
+    Status status = by_chunks(request.bytes, [&](uint64_t at, uint32_t bytes) -> Status {
+      const GinChunk chunk{.kind = GinChunk::Kind::GetData,
+                           .bytes = bytes,
+                           .communicator = parts_.number,
+                           .offset = at,
+                           .request = request.number};
+      const auto fill = [&](std::byte* slot) {
+        return fetch(slot, request.source.data + at, bytes);
+      };
+      return send(request.from, chunk, fill);
+    });
+    if (status.is_ok() || std::exchange(has_failed_, true)) continue;
+    parts_.fail(std::move(status).with_context("rank {}: the bytes of a get by a kernel of rank {}",
+                                               parts_.rank, request.from));
+  }
+  return !requests.empty();
+}
+
+// What is left of an item when its data are on their way, or there.
+Status WideGin::complete(const Item& item) {
+  const GinDescriptor& asked = item.descriptor;
+  const auto context = static_cast<uint64_t>(context_of(item));
+  const int peer = peer_of(item);
+  if (has_signal(asked) && !is_remote(peer)) {
+    if (asked.has(GinDescriptor::kInMemory)) {
+      const Place word =
+          TRY(find(asked.source_window, asked.source_offset, sizeof(uint64_t), peer));
+      TRY(add_in_memory(peer, word.data, asked.amount));
+    } else {
+      TRY(add(peer, context, asked.signal, asked.amount));
+    }
+  }
+  if (!asked.has(GinDescriptor::kCounter)) return {};
+  const auto count = static_cast<uint64_t>(needs_.counters);
+  // [release] pairs with the kernel's acquire: the source has been read.
+  std::atomic_ref(at<uint64_t>(layout_.counters)[context * count + asked.counter])
+      .fetch_add(1, std::memory_order_release);
+  return {};
+}
+
+// Of a rank of this machine.
+Status WideGin::add(int peer, uint64_t context, uint64_t signal, uint64_t amount) {
+  const auto count = static_cast<uint64_t>(needs_.signals);
+  std::byte* const memory =
+      peer == parts_.rank ? memory_.data() : peers_[static_cast<size_t>(peer)];
+  auto* const signals = reinterpret_cast<uint64_t*>(memory + layout_.signals);
+  // [release] pairs with the acquire of the kernel that waits: earlier puts have come.
+  std::atomic_ref(signals[context * count + signal]).fetch_add(amount, std::memory_order_release);
+  return {};
+}
+
+// No copy engine adds. The word is read, and written back, by whoever holds the lock of the rank
+// that it belongs to, in memory that all ranks of the machine map.
+Status WideGin::add_in_memory(int peer, std::byte* word, uint64_t amount) {
+  if (parts_.machine.kind() == gpu::Kind::Virtual) {
+    // [release] as in add().
+    std::atomic_ref(*reinterpret_cast<uint64_t*>(word))
+        .fetch_add(amount, std::memory_order_release);
+    return {};
+  }
+  std::byte* const memory =
+      peer == parts_.rank ? memory_.data() : peers_[static_cast<size_t>(peer)];
+  const std::atomic_ref lock(*reinterpret_cast<uint32_t*>(memory));
+  // [acquire] pairs with the release below: the value before is in the word.
+  while (lock.exchange(1, std::memory_order_acquire) != 0) {
+    if (parts_.is_over()) return {};
+    std::this_thread::yield();
+  }
+  uint64_t value = 0;
+  Status status = fetch(&value, word, sizeof value);
+  value += amount;
+  if (status.is_ok()) status = parts_.machine.upload(parts_.device, word, &value, sizeof value);
+  lock.store(0, std::memory_order_release);
+  return status;
+}
+
+Status WideGin::fetch(void* target, const void* source, size_t bytes) {
+  return parts_.machine.download(parts_.device, target, source, bytes);
+}
+
+void WideGin::report(const Item& item, Status status) {
+  if (status.is_ok() || is_over()) return;
+  has_failed_ = true;
+  parts_.fail(std::move(status).with_context("rank {}: a kernel's {} to rank {}, context {}",
+                                             parts_.rank, name_of(item.descriptor), peer_of(item),
+                                             context_of(item)));
+}
+
+// ---- WideGin: what comes
+
+// The header is not trusted, as in OneSided::land().
+Result<WideGin::Place> WideGin::find_for(int from, const GinChunk& chunk, uint64_t bytes) const {
+  std::shared_ptr<const Window> window = chunk.window == parts_.resources->number()
+                                             ? parts_.resources
+                                             : parts_.find_numbered(chunk.window);
+  if (window == nullptr)
+    return Status::remote_error(
+        "a kernel of rank {} uses window number {} of rank {}, which is not registered here: "
+        "deregister a window only after the last operation on it",
+        from, chunk.window, parts_.rank);
+  if (chunk.offset > window->bytes() || bytes > window->bytes() - chunk.offset)
+    return Status::remote_error(
+        "a kernel of rank {} uses {} bytes at offset {} of window number {} of rank {}, which has "
+        "{} bytes",
+        from, bytes, chunk.offset, chunk.window, parts_.rank, window->bytes());
+  std::byte* const data = window->copy_of(parts_.rank) + chunk.offset;
+  return Place{std::move(window), data};
+}
+
+Status WideGin::land(int from, const GinChunk& chunk, const std::byte* data) {
+  switch (chunk.kind) {
+    case GinChunk::Kind::Data: {
+      const Place target = TRY(find_for(from, chunk, chunk.bytes));
+      return parts_.machine.upload(parts_.device, target.data, data, chunk.bytes);
+    }
+    case GinChunk::Kind::Signal:
+      if (chunk.context >= static_cast<uint64_t>(needs_.contexts) ||
+          chunk.signal >= static_cast<uint64_t>(needs_.signals))
+        return Status::remote_error("a kernel of rank {} names signal {} of context {}", from,
+                                    chunk.signal, chunk.context);
+      return add(parts_.rank, chunk.context, chunk.signal, chunk.amount);
+    case GinChunk::Kind::SignalInMemory: {
+      if (chunk.offset % sizeof(uint64_t) != 0)
+        return Status::remote_error("a kernel of rank {} names a signal at offset {}", from,
+                                    chunk.offset);
+      const Place word = TRY(find_for(from, chunk, sizeof(uint64_t)));
+      return add_in_memory(parts_.rank, word.data, chunk.amount);
+    }
+    case GinChunk::Kind::Get: {
+      Place source = TRY(find_for(from, chunk, chunk.amount));
+      std::lock_guard lock(gets_mutex_);
+      asked_.push_back({.from = from,
+                        .number = chunk.request,
+                        .source = std::move(source),
+                        .bytes = chunk.amount});
+      return {};
+    }
+    case GinChunk::Kind::GetData: {
+      Place target;
+      {
+        std::lock_guard lock(gets_mutex_);
+        const auto found = gets_.find(chunk.request);
+        if (found == gets_.end()) return {};  // a failure has ended it
+        if (chunk.offset > found->second.bytes || chunk.bytes > found->second.bytes - chunk.offset)
+          return Status::remote_error("rank {} answers a get of {} bytes with {} at offset {}",
+                                      from, found->second.bytes, chunk.bytes, chunk.offset);
+        target = found->second.target;
+      }
+      TRY(parts_.machine.upload(parts_.device, target.data + chunk.offset, data, chunk.bytes));
+      std::lock_guard lock(gets_mutex_);
+      const auto found = gets_.find(chunk.request);
+      if (found == gets_.end()) return {};
+      found->second.missing -= std::min<uint64_t>(chunk.bytes, found->second.missing);
+      if (found->second.missing == 0) gets_.erase(found);
+      return {};
+    }
+  }
+  return Status::remote_error("rank {} sends a chunk of kind {}", from,
+                              static_cast<uint32_t>(chunk.kind));
+}
+
+// ---- WideGins
+
+// Tells all ranks of a failure of one, and where this rank's signals are.
+Status WideGins::exchange(bootstrap::Member& member, uint64_t number,
+                          const Result<std::shared_ptr<WideGin>>& mine) {
+  constexpr uint32_t kMark = 0x67696e77;  // other collective calls begin otherwise
+  const Status own = mine.is_ok() ? Status() : mine.status().copy();
+  Writer writer;
+  writer.u32(kMark);
+  writer.u64(number);
+  (mine.is_ok() ? mine.value()->name() : WideGin::Name{}).encode(writer);
+  writer.u8(static_cast<uint8_t>(own.code()));
+  writer.text(std::string_view(own.message()).substr(0, registry::WindowPart::kMostText));
+  const bootstrap::Gathered gathered = TRY(member.all_gather(writer.bytes(), Deadline::never()));
+  TRY(own.copy());
+  names_.clear();
+  for (int peer = 0; peer < member.nranks(); ++peer) {
+    const std::string origin = fmt::format("rank {}", peer);
+    Reader reader(gathered[peer], origin);
+    if (reader.u32() != kMark || reader.u64() != number)
+      return Status::invalid_usage(
+          "rank {} makes its device communicator number {}, and rank {} another one, or is in "
+          "another collective call",
+          member.rank(), number, peer);
+    names_.push_back(WideGin::Name::decode(reader));
+    const uint8_t code = reader.u8();
+    const std::string text = reader.text(registry::WindowPart::kMostText);
+    if (code > static_cast<uint8_t>(Code::RemoteError)) reader.reject("an unknown failure");
+    TRY(reader.finish());
+    if (code != 0) return Status::error(static_cast<Code>(code), "rank {}: {}", peer, text);
+  }
+  return {};
+}
+
+// All ranks can take chunks for the device communicator by now.
+Status WideGins::join(bootstrap::Member& member, WideGin& gin, const Deadline& deadline) {
+  links_.resize(static_cast<size_t>(member.nranks()));
+  for (int peer = 0; peer < member.nranks(); ++peer) {
+    const auto at = static_cast<size_t>(peer);
+    if (!options_.is_remote(peer))
+      TRY(gin.connect(peer, names_[at], peer == member.rank() || member.same_process(peer)));
+    else if (links_[at] == nullptr)
+      links_[at] = std::make_shared<GinLink>(TRY(options_.connect(peer, deadline)));
+  }
+  return {};
+}
+
+Result<registry::DeviceComm> WideGins::make(registry::DeviceNeeds needs, bootstrap::Member& member,
+                                            registry::DeviceComms& device_comms, int team_ranks,
+                                            const Deadline& deadline) {
+  const uint64_t number = made_++;
+  const int nranks = member.nranks();
+  // As DeviceComms numbers them: the user's, of barriers, and of the list.
+  const int64_t rails = nranks / team_ranks;
+  GinNeeds all = needs.gin;
+  int64_t signals = int64_t{needs.gin.signals} + int64_t{needs.world_barriers} * nranks +
+                    needs.rail_barriers * rails +
+                    int64_t{needs.hybrid_barriers} * (int64_t{nranks} + rails);
+  for (const registry::DeviceNeeds::Buffer& buffer : needs.buffers) signals += buffer.signals;
+  constexpr int64_t kMostSignals = 1 << 20;  // DeviceComms refuses more
+  all.signals = static_cast<int>(std::min(signals, kMostSignals + 1));
+  const uint64_t shadows = aligned(static_cast<uint64_t>(all.contexts) *
+                                   static_cast<uint64_t>(all.signals) * sizeof(uint64_t));
+  uint32_t handle = 0;
+  needs.gin.contexts = 0;
+  needs.buffers.push_back(
+      {.bytes = shadows + WideGin::state_bytes(all, nranks), .align = kLine, .handle = &handle});
+  registry::DeviceComm made = TRY(device_comms.make(needs));
+  all.signals = made.gin.signals;
+  all.counters = made.gin.counters;
+
+  bool has_other_processes = false;
+  for (int peer = 0; peer < nranks; ++peer)
+    has_other_processes |=
+        peer != member.rank() && !options_.is_remote(peer) && !member.same_process(peer);
+  const std::shared_ptr<const Window> resources = options_.find_window(made.window);
+  Result<std::shared_ptr<WideGin>> gin = WideGin::create(
+      {.machine = options_.machine,
+       .device = options_.device,
+       .rank = member.rank(),
+       .nranks = nranks,
+       .number = number,
+       .find_window = options_.find_window,
+       .find_numbered = options_.find_numbered,
+       .fail = options_.fail,
+       .is_over =
+           [this] { return is_closed_.load(std::memory_order_relaxed) || options_.is_over(); },
+       .has_left = options_.has_left,
+       .resources = resources},
+      all, has_other_processes);
+  if (gin.is_ok()) {
+    // Before the exchange: a rank that has all names may send at once.
+    std::lock_guard lock(mutex_);
+    live_.emplace(number, Live{made.window, gin.value()});
+    begun_ = number + 1;
+  }
+  std::byte* const own = static_cast<std::byte*>(resources->user()) + handle * kLine;
+  Status status = exchange(member, number, gin);
+  if (status.is_ok()) status = join(member, *gin.value(), deadline);
+  if (status.is_ok()) status = gin.value()->start(own + shadows, links_);
+  if (!status.is_ok()) {
+    end(made.window);
+    device_comms.end(made.window).ignore("the first error is told");
+    return status;
+  }
+  made.gin = all;
+  made.signal_shadows = reinterpret_cast<uint64_t*>(own);
+  made.gin_contexts = own + shadows;
+  return made;
+}
+
+void WideGins::end(const void* window) {
+  std::shared_ptr<WideGin> gin;
+  {
+    std::lock_guard lock(mutex_);
+    const auto found = std::ranges::find_if(
+        live_, [&](const auto& entry) { return entry.second.window == window; });
+    if (found == live_.end()) return;
+    gin = found->second.gin;
+  }
+  gin->stop();  // meanwhile others may get
+  std::lock_guard lock(mutex_);
+  std::erase_if(live_, [&](const auto& entry) { return entry.second.gin == gin; });
+}
+
+void WideGins::close() {
+  is_closed_.store(true, std::memory_order_relaxed);  // publishes nothing
+  std::map<uint64_t, Live> live;                      // ends behind the lock
+  std::lock_guard lock(mutex_);
+  live.swap(live_);
+}
+
+Status WideGins::land(int from, std::span<const std::byte> bytes) {
+  using executor::kPutDataAt;
+  GinChunk chunk;
+  if (bytes.size() < kPutDataAt)
+    return Status::remote_error("a kernel's operation of rank {} has a chunk of {} bytes", from,
+                                bytes.size());
+  std::memcpy(&chunk, bytes.data(), sizeof chunk);
+  if (chunk.bytes != bytes.size() - kPutDataAt)
+    return Status::remote_error("a kernel's operation of rank {} says {} bytes of a chunk of {}",
+                                from, chunk.bytes, bytes.size() - kPutDataAt);
+  std::shared_ptr<WideGin> gin;
+  {
+    std::lock_guard lock(mutex_);
+    if (const auto found = live_.find(chunk.communicator); found != live_.end())
+      gin = found->second.gin;
+    else if (chunk.communicator >= begun_)
+      return Status::remote_error("a kernel of rank {} names device communicator number {}", from,
+                                  chunk.communicator);
+  }
+  if (gin != nullptr) return gin->land(from, chunk, bytes.data() + kPutDataAt);
+  if (chunk.kind == GinChunk::Kind::Get)
+    return Status::remote_error(
+        "a kernel of rank {} gets from a rank that has destroyed the device communicator", from);
+  return {};  // nobody waits for it any more
+}
+
+}  // namespace niccolite::operations

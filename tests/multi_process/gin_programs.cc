@@ -1,0 +1,277 @@
+#include "tests/multi_process/gin_programs.h"
+
+#include <niccolite/device.h>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+namespace niccolite::test {
+namespace {
+
+using device::Buffer;
+using device::Comm;
+using device::Network;
+using device::ThisBlock;
+
+constexpr int kBarriers = 2;
+constexpr int kContexts = 2;
+
+/// Words of a window: for each rank `each` that come, go, and are got back; a value of each rank,
+/// and a signal.
+struct Places {
+  size_t n, each;
+  __device__ size_t in(int rank) const { return static_cast<size_t>(rank) * each; }
+  __device__ size_t out(int rank) const { return (n + static_cast<size_t>(rank)) * each; }
+  __device__ size_t back(int rank) const { return (2 * n + static_cast<size_t>(rank)) * each; }
+  __device__ size_t value(int rank) const { return 3 * n * each + static_cast<size_t>(rank); }
+  __device__ size_t sum() const { return 3 * n * each + n; }
+};
+constexpr size_t words_of_context(size_t n, size_t each) { return 3 * n * each + n + 1; }
+
+__device__ uint64_t word_of(int round, int from, int to, size_t i) {
+  return static_cast<uint64_t>(round) * 1'000'000'000 + static_cast<uint64_t>(from) * 10'000'000 +
+         static_cast<uint64_t>(to) * 1'000'000 + i;
+}
+
+// As the barriers of NVIDIA's headers: a signal for each rank.
+__device__ bool meet(Network<ThisBlock>& network, uint32_t first_signal, uint64_t epoch) {
+  for (int peer = 0; peer < network.nranks(); ++peer)
+    network.signal(peer, first_signal + static_cast<uint32_t>(network.rank()));
+  for (int peer = 0; peer < network.nranks(); ++peer)
+    if (!network.wait(first_signal + static_cast<uint32_t>(peer), epoch)) return false;
+  return true;
+}
+
+__global__ void exchange(Comm comm, ncclWindow_t window, size_t each, int rounds, uint32_t barriers,
+                         int* errors, int* ends) {
+  Network network(ThisBlock(), comm, static_cast<int>(blockIdx.x));
+  const int n = network.nranks(), rank = network.rank();
+  const Places at{static_cast<size_t>(n), each};
+  const size_t words = words_of_context(at.n, each);
+  const Buffer<uint64_t> data(window, words, blockIdx.x * words * sizeof(uint64_t));
+  const uint32_t barrier = barriers + blockIdx.x * static_cast<uint32_t>(n);
+  const auto all = static_cast<uint64_t>(n);
+  for (int round = 1; round <= rounds; ++round) {
+    const auto past = static_cast<uint64_t>(round);
+    for (int peer = 0; peer < n; ++peer)
+      for (size_t i = threadIdx.x; i < each; i += blockDim.x)
+        data.own()[at.out(peer) + i] = word_of(round, rank, peer, i);
+    for (int peer = 0; peer < n; ++peer) {
+      if (round % 2 == 0)
+        network.put(data, at.in(rank), peer, data, at.out(peer), each);
+      else
+        network.put_counted(data, at.in(rank), peer, data, at.out(peer), each, 1);
+      network.signal(peer, 1, 3);
+    }
+    if (!network.wait_counter(1, (past + 1) / 2 * all) || !network.wait(1, 3 * past * all)) return;
+    for (int peer = 0; peer < n; ++peer)
+      for (size_t i = threadIdx.x; i < each; i += blockDim.x)
+        if (data.own()[at.in(peer) + i] != word_of(round, peer, rank, i)) atomicAdd(errors, 1);
+    for (int peer = 0; peer < n; ++peer)
+      network.get(data, at.out(rank), peer, data, at.back(peer), each);
+    if (!network.flush()) return;
+    __syncthreads();
+    for (int peer = 0; peer < n; ++peer)
+      for (size_t i = threadIdx.x; i < each; i += blockDim.x)
+        if (data.own()[at.back(peer) + i] != word_of(round, peer, rank, i)) atomicAdd(errors, 1);
+    for (int peer = 0; peer < n; ++peer) {
+      network.put_value(data, at.value(rank), peer, word_of(round, rank, peer, 7));
+      network.signal_at(data, at.sum(), peer, 2);
+    }
+    if (!network.wait_at(data, at.sum(), 2 * past * all)) return;
+    if (!meet(network, barrier, 2 * past - 1)) return;
+    if (threadIdx.x == 0)
+      for (int peer = 0; peer < n; ++peer)
+        if (data.own()[at.value(peer)] != word_of(round, peer, rank, 7)) atomicAdd(errors, 1);
+    if (!meet(network, barrier, 2 * past)) return;
+  }
+  if (threadIdx.x == 0) atomicAdd(ends, 1);
+}
+
+// Ranks of a team store their numbers in each other's memory.
+__global__ void meet_in_team(Comm comm, Buffer<uint64_t> data) {
+  device::Barrier barrier(ThisBlock(), comm, 0);
+  if (threadIdx.x == 0)
+    for (int peer = 0; peer < comm.nranks(); ++peer)
+      data.of(peer)[comm.rank()] = static_cast<uint64_t>(comm.rank()) + 1;
+  barrier.sync();
+}
+
+// Puts until the word at the end of the window says that it is enough.
+__global__ void put_on(Comm comm, Buffer<uint64_t> data) {
+  Network network(ThisBlock(), comm, 0);
+  const size_t each = data.count() / 4;
+  const int peer = 1 - network.rank();
+  for (;;) {
+    network.put(data, 0, peer, data, each, each);
+    network.signal(peer, 0);
+    network.get(data, each, peer, data, 2 * each, each);
+    if (!network.flush()) return;
+    if (__any_sync(~0U, device::detail::load_acquire(data.own() + data.count() - 1) != 0)) return;
+  }
+}
+
+ncclDevCommRequirements_t requirements() {
+  ncclDevCommRequirements_t needs = NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER;
+  needs.ginConnectionType = NCCL_GIN_CONNECTION_FULL;
+  needs.ginContextCount = kContexts;
+  needs.ginSignalCount = 2;
+  needs.ginCounterCount = 2;
+  needs.lsaBarrierCount = 1;
+  needs.worldGinBarrierCount = kBarriers;
+  return needs;
+}
+
+// What machines cannot have.
+bool is_multicast_refused(ncclComm_t comm) {
+  ncclDevCommRequirements_t needs = NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER;
+  needs.lsaMultimem = true;
+  ncclDevComm_t device;
+  const ncclResult_t result = ncclDevCommCreate(comm, &needs, &device);
+  const std::string text = ncclGetLastError(nullptr);
+  if (result == ncclInvalidArgument &&
+      text.find("which a communicator over several machines does not have") != std::string::npos)
+    return true;
+  std::printf("WRONG multicast: %d %s\n", result, text.c_str());
+  return false;
+}
+
+// What the host says of machines.
+bool check_teams(ncclComm_t comm, ncclWindow_t window, int rank, const GinProgram& program) {
+  ncclCommProperties_t props = NCCL_COMM_PROPERTIES_INITIALIZER;
+  REQUIRE_NCCL(ncclCommQueryProperties(comm, &props));
+  const int teams = program.nranks / program.team;
+  bool is_right = props.deviceApiSupport && props.ginType == NCCL_GIN_TYPE_PROXY &&
+                  props.nLsaTeams == teams && !props.multimemSupport;
+  const ncclTeam_t lsa = ncclTeamLsa(comm), rail = ncclTeamRail(comm), world = ncclTeamWorld(comm);
+  is_right &= lsa.nRanks == program.team && lsa.rank == rank % program.team && lsa.stride == 1;
+  is_right &=
+      rail.nRanks == teams && rail.rank == rank / program.team && rail.stride == program.team;
+  is_right &= world.nRanks == program.nranks && world.rank == rank;
+  for (int peer = 0; peer < program.nranks; ++peer) {
+    void* pointer = nullptr;
+    REQUIRE_NCCL(ncclGetPeerDevicePointer(window, 0, peer, &pointer));
+    is_right &= (pointer != nullptr) == (peer / program.team == rank / program.team);
+  }
+  if (!is_right) std::printf("WRONG teams or properties on rank %d\n", rank);
+  return is_right;
+}
+
+// A second device communicator, without networking.
+bool use_team(LocalRanks& ranks, const std::vector<uint64_t*>& memory,
+              const std::vector<ncclWindow_t>& windows, const GinProgram& program) {
+  std::vector<ncclDevComm_t> devices(ranks.comms.size());
+  ncclDevCommRequirements_t needs = NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER;
+  needs.lsaBarrierCount = 1;
+  if (!ranks.all_reduce(1)) return false;  // all have read their words
+  const auto team = static_cast<size_t>(program.team);
+  for (uint64_t* const words : memory) std::fill(words, words + team, 0);
+  REQUIRE_NCCL(ncclGroupStart());
+  for (size_t i = 0; i < devices.size(); ++i)
+    REQUIRE_NCCL(ncclDevCommCreate(ranks.comms[i], &needs, &devices[i]));
+  REQUIRE_NCCL(ncclGroupEnd());
+  for (size_t i = 0; i < devices.size(); ++i) {
+    REQUIRE_CUDA(cudaSetDevice(program.first + static_cast<int>(i)));
+    REQUIRE_CUDA(launch(meet_in_team, dim3(1), dim3(32), 0, ranks.streams[i], Comm(devices[i]),
+                        Buffer<uint64_t>(windows[i], team)));
+  }
+  bool is_right = true;
+  for (size_t i = 0; i < devices.size(); ++i) {
+    REQUIRE_CUDA(cudaStreamSynchronize(ranks.streams[i]));
+    for (size_t peer = 0; peer < team; ++peer) is_right &= memory[i][peer] == peer + 1;
+    REQUIRE_NCCL(ncclDevCommDestroy(ranks.comms[i], &devices[i]));
+  }
+  if (!is_right) std::printf("WRONG words of a team\n");
+  return is_right;
+}
+
+}  // namespace
+
+bool exchange_by_kernels(LocalRanks& ranks, const GinProgram& program) {
+  const size_t count = ranks.comms.size();
+  const size_t bytes = kContexts *
+                       words_of_context(static_cast<size_t>(program.nranks), program.each) *
+                       sizeof(uint64_t);
+  std::vector<uint64_t*> memory(count);
+  std::vector<ncclWindow_t> windows(count);
+  std::vector<ncclDevComm_t> devices(count);
+  int* errors = nullptr;
+  REQUIRE_CUDA(cudaMallocHost(reinterpret_cast<void**>(&errors), 2 * sizeof *errors));
+  int* const ends = errors + 1;  // blocks that came to their ends
+  *errors = *ends = 0;
+  REQUIRE_NCCL(ncclGroupStart());
+  for (size_t i = 0; i < count; ++i) {
+    REQUIRE_CUDA(cudaSetDevice(program.first + static_cast<int>(i)));
+    REQUIRE_NCCL(ncclMemAlloc(reinterpret_cast<void**>(&memory[i]), bytes));
+    REQUIRE_CUDA(cudaMemset(memory[i], 0, bytes));
+    REQUIRE_NCCL(ncclCommWindowRegister(ranks.comms[i], memory[i], bytes, &windows[i],
+                                        NCCL_WIN_COLL_SYMMETRIC));
+  }
+  REQUIRE_NCCL(ncclGroupEnd());
+  bool is_right = true;
+  for (size_t i = 0; i < count; ++i)
+    is_right &=
+        check_teams(ranks.comms[i], windows[i], program.first + static_cast<int>(i), program);
+  REQUIRE_NCCL(ncclGroupStart());
+  const ncclDevCommRequirements_t needs = requirements();
+  for (size_t i = 0; i < count; ++i)
+    REQUIRE_NCCL(ncclDevCommCreate(ranks.comms[i], &needs, &devices[i]));
+  REQUIRE_NCCL(ncclGroupEnd());
+  for (size_t i = 0; i < count; ++i) {
+    REQUIRE_CUDA(cudaSetDevice(program.first + static_cast<int>(i)));
+    REQUIRE_CUDA(launch(exchange, dim3(kContexts), dim3(32), 0, ranks.streams[i], Comm(devices[i]),
+                        windows[i], program.each, program.rounds,
+                        devices[i].worldGinBarrier.signal0, errors, ends));
+  }
+  for (size_t i = 0; i < count; ++i) REQUIRE_CUDA(cudaStreamSynchronize(ranks.streams[i]));
+  is_right &= use_team(ranks, memory, windows, program);
+  if (*errors != 0 || *ends != kContexts * static_cast<int>(count)) {
+    std::printf("WRONG %d words, and %d blocks came to their ends\n", *errors, *ends);
+    is_right = false;
+  }
+  for (size_t i = 0; i < count; ++i) {
+    REQUIRE_NCCL(ncclDevCommDestroy(ranks.comms[i], &devices[i]));
+    REQUIRE_NCCL(ncclCommWindowDeregister(ranks.comms[i], windows[i]));
+    REQUIRE_NCCL(ncclMemFree(memory[i]));
+  }
+  REQUIRE_CUDA(cudaFreeHost(errors));
+  return is_right;
+}
+
+int fail_by_kernels(LocalRanks& ranks, int rank, const std::string& what) {
+  if (!is_multicast_refused(ranks.comms[0])) return 1;
+  constexpr size_t kCount = 40000;
+  REQUIRE_CUDA(cudaSetDevice(rank));
+  uint64_t* memory = nullptr;
+  ncclWindow_t window = nullptr;
+  REQUIRE_NCCL(ncclMemAlloc(reinterpret_cast<void**>(&memory), kCount * sizeof *memory));
+  REQUIRE_CUDA(cudaMemset(memory, 0, kCount * sizeof *memory));
+  REQUIRE_NCCL(ncclCommWindowRegister(ranks.comms[0], memory, kCount * sizeof *memory, &window,
+                                      NCCL_WIN_COLL_SYMMETRIC));
+  ncclDevComm_t device;
+  const ncclDevCommRequirements_t needs = requirements();
+  REQUIRE_NCCL(ncclDevCommCreate(ranks.comms[0], &needs, &device));
+  if (what == "deregistered" && rank == 1)
+    REQUIRE_NCCL(ncclCommWindowDeregister(ranks.comms[0], window));
+  if (!ranks.all_reduce(1)) return 1;
+  if (what == "killed" || rank == 0)
+    REQUIRE_CUDA(launch(put_on, dim3(1), dim3(32), 0, ranks.streams[0], Comm(device),
+                        Buffer<uint64_t>(window, kCount)));
+  std::printf("WAITING\n");
+  std::fflush(stdout);
+  ncclResult_t state = ncclSuccess;
+  while (state == ncclSuccess) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    REQUIRE_NCCL(ncclCommGetAsyncError(ranks.comms[0], &state));
+  }
+  std::printf("FAILURE %d %s\n", state, ncclGetLastError(ranks.comms[0]));
+  __atomic_store_n(memory + kCount - 1, 1, __ATOMIC_RELEASE);
+  REQUIRE_CUDA(cudaStreamSynchronize(ranks.streams[0]));
+  std::printf("ENDED\n");
+  REQUIRE_NCCL(ncclDevCommDestroy(ranks.comms[0], &device));
+  REQUIRE_NCCL(ncclCommAbort(ranks.comms[0]));
+  return 0;
+}
+
+}  // namespace niccolite::test

@@ -1,0 +1,27 @@
+// Kernels that reach ranks of all machines by themselves, with every byte checked; for roles of
+// tests with several machines.
+#pragma once
+
+#include "tests/multi_process/ranks.h"
+
+namespace niccolite::test {
+
+/// The ranks of this process are `first`, first + 1, ...
+struct GinProgram {
+  int nranks = 0;
+  int first = 0;
+  int team = 1;         // ranks of a load-store team
+  size_t each = 20000;  // words of a put
+  int rounds = 3;
+};
+
+/// Windows, device communicators, and kernels that put, get, count, signal and meet at barriers.
+/// All ranks call it; false, and a line, when something was wrong.
+bool exchange_by_kernels(LocalRanks& ranks, const GinProgram& program);
+
+/// One of two ranks, each on a machine of its own. "killed": both put to the other without end,
+/// until the communicator fails; "deregistered": rank 0 puts into a window that rank 1 has no more.
+/// Prints the failure, and that the kernel has ended without an abort.
+int fail_by_kernels(LocalRanks& ranks, int rank, const std::string& what);
+
+}  // namespace niccolite::test

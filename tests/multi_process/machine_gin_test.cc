@@ -1,0 +1,116 @@
+// The networking of kernels (GIN) to ranks of other machines, which NCCL_HOSTID makes of processes
+// of this one: by sockets and by the example of a plug-in; and how it fails.
+
+#include <gmock/gmock.h>
+
+#include <chrono>
+#include <csignal>
+
+#include "tests/multi_process/gin_programs.h"
+#include "tests/multi_process/process.h"
+
+namespace niccolite::test {
+namespace {
+
+using std::chrono::seconds;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+std::string new_id() {
+  ncclUniqueId id;
+  EXPECT_EQ(ncclGetUniqueId(&id), ncclSuccess) << ncclGetLastError(nullptr);
+  return to_text(id);
+}
+
+// id nranks first count team
+ROLE(gin) {
+  const int nranks = std::stoi(arguments[1]), first = std::stoi(arguments[2]);
+  LocalRanks ranks(to_id(arguments[0]), nranks, first, std::stoi(arguments[3]));
+  const GinProgram program{.nranks = nranks, .first = first, .team = std::stoi(arguments[4])};
+  bool is_right = true;
+  for (int i = 0; i < 3 && is_right; ++i) is_right = exchange_by_kernels(ranks, program);
+  ranks.destroy();
+  return is_right ? 0 : 1;
+}
+
+// id rank what
+ROLE(gin_fault) {
+  const int rank = std::stoi(arguments[1]);
+  LocalRanks ranks(to_id(arguments[0]), 2, rank, 1);
+  return fail_by_kernels(ranks, rank, arguments[2]);
+}
+
+struct Layout {
+  const char* name;
+  int machines;
+  int devices;
+  int team;
+  int processes = 1;  // of a machine
+  Process::Environment environment{};
+};
+std::ostream& operator<<(std::ostream& out, const Layout& layout) { return out << layout.name; }
+
+class MachineGin : public testing::TestWithParam<Layout> {};
+
+TEST_P(MachineGin, IsRightOnEveryRank) {
+  const auto& [name, machines, devices, team, processes, environment] = GetParam();
+  const std::string id = new_id();
+  const int ranks = devices / processes;  // of a process
+  std::vector<Process> running;
+  for (int p = 0; p < machines * processes; ++p) {
+    Process::Environment of_machine = environment;
+    of_machine["NCCL_HOSTID"] = "machine" + std::to_string(p / processes);
+    running.emplace_back(
+        "gin",
+        Arguments{id, std::to_string(machines * devices), std::to_string(p * ranks),
+                  std::to_string(ranks), std::to_string(team)},
+        of_machine);
+  }
+  for (Process& process : running) {
+    EXPECT_EQ(process.wait(seconds(240)), 0) << process.output();
+    EXPECT_THAT(process.output(), Not(HasSubstr("NCCL WARN")));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    , MachineGin,
+    testing::Values(
+        Layout{"two_machines", 2, 1, 1}, Layout{"three_machines", 3, 2, 2},
+        Layout{"two_processes_of_a_machine", 2, 2, 2, 2},
+        Layout{"teams_in_a_machine", 2, 2, 1, 2, {{"NCCL_LSA_TEAM_SIZE", "1"}}},
+        Layout{"plugin", 2, 2, 2, 1, {{"NCCL_NET_PLUGIN", NET_PLUGINS "/libnccl-net-NOTHING.so"}}}),
+    testing::PrintToStringParamName());
+
+std::vector<Process> start(const std::string& what) {
+  const std::string id = new_id();
+  std::vector<Process> running;
+  for (const int rank : {0, 1})
+    running.emplace_back("gin_fault", Arguments{id, std::to_string(rank), what},
+                         Process::Environment{{"NCCL_HOSTID", "machine" + std::to_string(rank)}});
+  return running;
+}
+
+TEST(MachineGinErrors, OfAPeerThatDiesAreNamedAndKernelsEnd) {
+  std::vector<Process> running = start("killed");
+  for (Process& process : running)
+    ASSERT_TRUE(process.wait_for_line("WAITING")) << process.output();
+  running[1].kill(SIGKILL);
+  EXPECT_EQ(running[0].wait(), 0) << running[0].output();
+  EXPECT_THAT(running[0].output(),
+              AllOf(HasSubstr("FAILURE 6"), HasSubstr("rank 1"), HasSubstr("ENDED")));
+}
+
+TEST(MachineGinErrors, OfAWindowThatIsGoneAreOnBothRanks) {
+  std::vector<Process> running = start("deregistered");
+  for (Process& process : running) {
+    EXPECT_EQ(process.wait(), 0) << process.output();
+    EXPECT_THAT(process.output(),
+                AllOf(HasSubstr("FAILURE 6"), HasSubstr("ENDED"),
+                      HasSubstr("a kernel of rank 0 uses window number 0 of rank 1, which is not "
+                                "registered here")));
+  }
+}
+
+}  // namespace
+}  // namespace niccolite::test
