@@ -5,8 +5,8 @@
  * The functions that kernels call are not here. Kernels compiled with NVIDIA's headers of 2.28.7 to
  * 2.32 have them, and run on this library's device communicators; kernels written for this library
  * take niccolite/device.h. What there is: memory of the load-store team and its barriers; multicast
- * addresses where the team has a multicast object; and networking by proxy, also between
- * machines, for kernels of headers from 2.30 on. ncclCommQueryProperties says what a communicator has.
+ * addresses where the team has a multicast object; and networking by proxy, also between machines,
+ * for kernels of headers from 2.30 on. ncclCommQueryProperties says what a communicator has.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

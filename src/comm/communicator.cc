@@ -166,7 +166,6 @@ Result<registry::DeviceComm> Communicator::make_device_comm(const registry::Devi
 }
 
 Status Communicator::end_device_comm(const void* window) {
-  if (wide_gins_ == nullptr) return buffers_.end_device_comm(window);
   const InUse in_use = use("ncclDevCommDestroy");
   if (wide_gins_ != nullptr) wide_gins_->end(window);
   return buffers_.end_device_comm(window);

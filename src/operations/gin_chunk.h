@@ -1,5 +1,5 @@
 // GinChunk: the header of what the networking of kernels (wide_gin.h) sends to a rank of another
-// machine. Chunks go over a connection of their own, whose slots are those of puts
+// machine. Chunks go over a connection of their own, with slots as for puts
 // (executor/protocol/put.h), and arrive in the order in which they were sent. Pure.
 //
 //   chunk    GinChunk | unused | bytes, from executor::kPutDataAt on

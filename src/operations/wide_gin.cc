@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -250,7 +251,7 @@ void WideGin::serve() {
     else
       rest.take();
   }
-  // Kernels have ended, and what they have asked for is in the queues.
+  // Kernels have ended, and the queues hold their last operations.
   while (look() || answer_gets()) {
   }
 }
@@ -298,7 +299,7 @@ bool WideGin::look() {
   }
   if (has_copied)
     report(batch_.front(), parts_.machine.synchronize_stream(parts_.device, stream_.handle()));
-  report(batch_.front(), await_gets());
+  await_gets();
   for (const Item& item : batch_) {
     if (!is_over()) report(item, complete(item));
     const std::atomic_ref consumed(at<uint32_t>(layout_.consumed)[item.queue]);
@@ -440,19 +441,26 @@ Status WideGin::ask(const Item& item) {
   return send(peer_of(item), chunk);
 }
 
-// Two ranks that get from each other answer meanwhile.
-Status WideGin::await_gets() {
+// Two ranks that get from each other answer meanwhile. A peer that has left answers no more; the
+// failure for which it left is the better reason, and may still be on its way.
+void WideGin::await_gets() {
+  constexpr std::chrono::seconds kReasonTime{1};
+  std::optional<Deadline> reason;
   for (Rest rest;; rest.take()) {
+    int gone = -1;
     {
       std::lock_guard lock(gets_mutex_);
       if (is_over()) gets_.clear();
-      for (const auto& [number, get] : gets_) {
-        if (!parts_.has_left(get.from)) continue;
-        const int from = get.from;
-        gets_.clear();
-        return Status::remote_error("rank {} has left, from which a kernel gets", from);
-      }
-      if (gets_.empty()) return {};
+      for (const auto& [number, get] : gets_)
+        if (parts_.has_left(get.from)) gone = get.from;
+      if (gets_.empty()) return;
+    }
+    if (gone >= 0 && !reason) reason = Deadline::after(kReasonTime);
+    if (gone >= 0 && reason->passed()) {
+      has_failed_ = true;
+      parts_.fail(Status::remote_error(
+          "rank {}: a kernel's get from rank {}: that rank has left the communicator", parts_.rank,
+          gone));
     }
     if (answer_gets()) rest.begin_again();
   }
@@ -484,7 +492,7 @@ bool WideGin::answer_gets() {
   return !requests.empty();
 }
 
-// What is left of an item when its data are on their way, or there.
+// Signals and counts, when the item's data are on their way, or there.
 Status WideGin::complete(const Item& item) {
   const GinDescriptor& asked = item.descriptor;
   const auto context = static_cast<uint64_t>(context_of(item));
@@ -506,7 +514,7 @@ Status WideGin::complete(const Item& item) {
   return {};
 }
 
-// Of a rank of this machine.
+// The peer is a rank of this machine.
 Status WideGin::add(int peer, uint64_t context, uint64_t signal, uint64_t amount) {
   const auto count = static_cast<uint64_t>(needs_.signals);
   std::byte* const memory =
@@ -630,14 +638,13 @@ Status WideGin::land(int from, const GinChunk& chunk, const std::byte* data) {
 // ---- WideGins
 
 // Tells all ranks of a failure of one, and where this rank's signals are.
-Status WideGins::exchange(bootstrap::Member& member, uint64_t number,
-                          const Result<std::shared_ptr<WideGin>>& mine) {
+Status WideGins::exchange(bootstrap::Member& member, uint64_t number, const WideGin::Name& name,
+                          const Status& own) {
   constexpr uint32_t kMark = 0x67696e77;  // other collective calls begin otherwise
-  const Status own = mine.is_ok() ? Status() : mine.status().copy();
   Writer writer;
   writer.u32(kMark);
   writer.u64(number);
-  (mine.is_ok() ? mine.value()->name() : WideGin::Name{}).encode(writer);
+  name.encode(writer);
   writer.u8(static_cast<uint8_t>(own.code()));
   writer.text(std::string_view(own.message()).substr(0, registry::WindowPart::kMostText));
   const bootstrap::Gathered gathered = TRY(member.all_gather(writer.bytes(), Deadline::never()));
@@ -724,9 +731,14 @@ Result<registry::DeviceComm> WideGins::make(registry::DeviceNeeds needs, bootstr
     begun_ = number + 1;
   }
   std::byte* const own = static_cast<std::byte*>(resources->user()) + handle * kLine;
-  Status status = exchange(member, number, gin);
-  if (status.is_ok()) status = join(member, *gin.value(), deadline);
-  if (status.is_ok()) status = gin.value()->start(own + shadows, links_);
+  const WideGin::Name name = gin.is_ok() ? gin.value()->name() : WideGin::Name{};
+  Status status = exchange(member, number, name, gin.is_ok() ? Status() : gin.status().copy());
+  if (status.is_ok()) {
+    status = join(member, *gin.value(), deadline);
+    if (status.is_ok()) status = gin.value()->start(own + shadows, links_);
+    // No rank ends the device communicator before all have mapped its signals.
+    status = exchange(member, number, name, status);
+  }
   if (!status.is_ok()) {
     end(made.window);
     device_comms.end(made.window).ignore("the first error is told");

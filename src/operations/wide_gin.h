@@ -1,16 +1,16 @@
 // WideGin: the networking of kernels (GIN) of one device communicator whose ranks are on several
 // machines. As within a machine (registry/gin.h) kernels write descriptors into queues in host
-// memory, one for each context and peer, and a thread of this rank carries them out. What is for
-// ranks of its own machine goes by the mappings of their memory; all else in chunks (gin_chunk.h)
-// over a connection to each rank of another machine (ranks that have left get none):
+// memory, one for each context and peer, and a thread of this rank carries them out. Operations to
+// ranks of its own machine go by the mappings of their memory; all others in chunks (gin_chunk.h)
+// over a connection to each rank of another machine, unless it has left:
 //
 //   put        its bytes, then its signal, in the order of the queue
 //   signal     the target's proxy of the network adds it to the target's signal
 //   get        asks the target's thread of the same device communicator, which sends the bytes
 //
-// A put is done when the connection has a copy of its source. After a failure of the communicator
-// operations are dropped, and the queues' indices go on, so that no kernel spins on a full queue
-// for ever.
+// A put is done when the connection has a copy of its source. A connection that has no room holds
+// up the whole thread. After a failure of the communicator operations are dropped, and the queues'
+// indices go on, so that no kernel spins on a full queue for ever.
 //
 // Thread safety: WideGins::make() by one thread at a time, since it is collective; end() and land()
 // by any; close() once nobody makes any more.
@@ -83,7 +83,7 @@ class WideGin {
   static uint64_t state_bytes(const registry::GinNeeds& needs, int nranks);
   /// `state`: that memory, which begins with the contexts' structs afterwards.
   Status start(std::byte* state, Links links);
-  /// Carries out what is in the queues, and ends the thread.
+  /// Carries out the operations in the queues, and ends the thread.
   void stop();
 
   /// A chunk for this device communicator has come. On the thread of a proxy of the network.
@@ -131,7 +131,7 @@ class WideGin {
   Status send(const Item& item) EXCLUDES(gets_mutex_);
   Status send_data(const Item& item);
   Status ask(const Item& item) EXCLUDES(gets_mutex_);
-  Status await_gets() EXCLUDES(gets_mutex_);
+  void await_gets() EXCLUDES(gets_mutex_);
   bool answer_gets() EXCLUDES(gets_mutex_);
   Status complete(const Item& item);
   Status add(int peer, uint64_t context, uint64_t signal, uint64_t amount);
@@ -207,8 +207,8 @@ class WideGins {
     const void* window;
     std::shared_ptr<WideGin> gin;
   };
-  Status exchange(bootstrap::Member& member, uint64_t number,
-                  const Result<std::shared_ptr<WideGin>>& mine);
+  Status exchange(bootstrap::Member& member, uint64_t number, const WideGin::Name& name,
+                  const Status& own);
   Status join(bootstrap::Member& member, WideGin& gin, const Deadline& deadline);
 
   const Options options_;

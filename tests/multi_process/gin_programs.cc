@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
+#include <iterator>
 #include <thread>
 
 namespace niccolite::test {
@@ -34,7 +36,7 @@ __device__ uint64_t word_of(int round, int from, int to, size_t i) {
          static_cast<uint64_t>(to) * 1'000'000 + i;
 }
 
-// As the barriers of NVIDIA's headers: a signal for each rank.
+// Barriers of NVIDIA's headers have a signal for each rank, too.
 __device__ bool meet(Network<ThisBlock>& network, uint32_t first_signal, uint64_t epoch) {
   for (int peer = 0; peer < network.nranks(); ++peer)
     network.signal(peer, first_signal + static_cast<uint32_t>(network.rank()));
@@ -112,6 +114,33 @@ __global__ void put_on(Comm comm, Buffer<uint64_t> data) {
   }
 }
 
+// Asks for the impossible, and goes on asking, for more than a queue holds.
+__global__ void ask_badly(Comm comm, Buffer<uint64_t> data, int bad) {
+  Network network(ThisBlock(), comm, 0);
+  if (bad == 0) network.put(data, data.count() - 1, 1, data, 0, 2);
+  if (bad == 1) network.signal(1, 1000);
+  if (bad == 2) network.put_counted(data, 0, 1, data, 0, 1, 7);
+  if (bad == 3) network.get(data, data.count(), 1, data, 0, 1);
+  for (int i = 0; i < 300; ++i) network.signal(1, 0);
+  (void)network.flush();
+}
+
+// Ranks tell each other that they are in no call.
+__global__ void say_ready(Comm comm) {
+  Network network(ThisBlock(), comm, 0);
+  network.signal(1 - network.rank(), 1);
+}
+__global__ void wait_until_ready(Comm comm) {
+  Network network(ThisBlock(), comm, 0);
+  (void)network.wait(1, 1);
+}
+
+__global__ void wait_for_nobody(Comm comm, int* answer) {
+  Network network(ThisBlock(), comm, 0);
+  const bool has_come = network.wait(0, 1'000'000);
+  if (threadIdx.x == 0) *answer = has_come ? 1 : 2;
+}
+
 ncclDevCommRequirements_t requirements() {
   ncclDevCommRequirements_t needs = NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER;
   needs.ginConnectionType = NCCL_GIN_CONNECTION_FULL;
@@ -123,7 +152,7 @@ ncclDevCommRequirements_t requirements() {
   return needs;
 }
 
-// What machines cannot have.
+// Ranks on several machines have no multicast addresses.
 bool is_multicast_refused(ncclComm_t comm) {
   ncclDevCommRequirements_t needs = NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER;
   needs.lsaMultimem = true;
@@ -137,7 +166,7 @@ bool is_multicast_refused(ncclComm_t comm) {
   return false;
 }
 
-// What the host says of machines.
+// Compares the host's answers with the machines.
 bool check_teams(ncclComm_t comm, ncclWindow_t window, int rank, const GinProgram& program) {
   ncclCommProperties_t props = NCCL_COMM_PROPERTIES_INITIALIZER;
   REQUIRE_NCCL(ncclCommQueryProperties(comm, &props));
@@ -186,7 +215,57 @@ bool use_team(LocalRanks& ranks, const std::vector<uint64_t*>& memory,
   return is_right;
 }
 
+// Raises the flag that an abort raises, while a kernel waits.
+int abort_kernel(LocalRanks& ranks, const ncclDevComm_t& device) {
+  int* answer = nullptr;
+  REQUIRE_CUDA(cudaMallocHost(reinterpret_cast<void**>(&answer), sizeof *answer));
+  *answer = 0;
+  REQUIRE_CUDA(
+      launch(wait_for_nobody, dim3(1), dim3(32), 0, ranks.streams[0], Comm(device), answer));
+  __atomic_store_n(device.abortFlag, 1U, __ATOMIC_RELEASE);
+  REQUIRE_CUDA(cudaStreamSynchronize(ranks.streams[0]));
+  __atomic_store_n(device.abortFlag, 0U, __ATOMIC_RELEASE);
+  std::printf("ENDED with %d\n", *answer);
+  REQUIRE_CUDA(cudaFreeHost(answer));
+  REQUIRE_NCCL(ncclDevCommDestroy(ranks.comms[0], &device));
+  ranks.abort();
+  return 0;
+}
+
+size_t entries_of(const char* folder) {
+  const std::filesystem::directory_iterator entries(folder);
+  return static_cast<size_t>(std::distance(begin(entries), end(entries)));
+}
+
 }  // namespace
+
+bool leave_nothing_behind(LocalRanks& ranks) {
+  const auto make_and_end = [&](size_t times) {
+    std::vector<ncclDevComm_t> devices(ranks.comms.size());
+    const ncclDevCommRequirements_t needs = requirements();
+    for (size_t i = 0; i < times; ++i) {
+      REQUIRE_NCCL(ncclGroupStart());
+      for (size_t k = 0; k < devices.size(); ++k)
+        REQUIRE_NCCL(ncclDevCommCreate(ranks.comms[k], &needs, &devices[k]));
+      REQUIRE_NCCL(ncclGroupEnd());
+      for (size_t k = 0; k < devices.size(); ++k)
+        REQUIRE_NCCL(ncclDevCommDestroy(ranks.comms[k], &devices[k]));
+    }
+  };
+  make_and_end(1);  // connections, and pools of memory
+  const size_t threads = entries_of("/proc/self/task");
+  const size_t descriptors = entries_of("/proc/self/fd");
+  constexpr size_t kTimes = 30;
+  make_and_end(kTimes);
+  if (!ranks.all_reduce(1)) return false;
+  const size_t threads_after = entries_of("/proc/self/task");
+  const size_t descriptors_after = entries_of("/proc/self/fd");
+  // The network opens and closes a few by itself.
+  if (threads_after < threads + kTimes && descriptors_after < descriptors + kTimes) return true;
+  std::printf("LEFT %zu threads of %zu, %zu descriptors of %zu\n", threads_after, threads,
+              descriptors_after, descriptors);
+  return false;
+}
 
 bool exchange_by_kernels(LocalRanks& ranks, const GinProgram& program) {
   const size_t count = ranks.comms.size();
@@ -252,12 +331,29 @@ int fail_by_kernels(LocalRanks& ranks, int rank, const std::string& what) {
   ncclDevComm_t device;
   const ncclDevCommRequirements_t needs = requirements();
   REQUIRE_NCCL(ncclDevCommCreate(ranks.comms[0], &needs, &device));
-  if (what == "deregistered" && rank == 1)
+  const auto run = [&](auto kernel, auto... more) {
+    REQUIRE_CUDA(launch(kernel, dim3(1), dim3(32), 0, ranks.streams[0], Comm(device), more...));
+  };
+  const Buffer<uint64_t> data(window, kCount);
+  if (what == "aborted") return abort_kernel(ranks, device);
+  if (rank == 0) {
+    run(say_ready);
+    if (what == "deregistered") run(wait_until_ready);
+    if (what.rfind("bad", 0) == 0)
+      run(ask_badly, data, what.back() - '0');
+    else
+      run(put_on, data);
+  } else if (what == "left") {
+    run(wait_until_ready);
+    REQUIRE_CUDA(cudaStreamSynchronize(ranks.streams[0]));
+    REQUIRE_NCCL(ncclCommAbort(ranks.comms[0]));
+    return 0;
+  } else if (what == "deregistered") {
     REQUIRE_NCCL(ncclCommWindowDeregister(ranks.comms[0], window));
-  if (!ranks.all_reduce(1)) return 1;
-  if (what == "killed" || rank == 0)
-    REQUIRE_CUDA(launch(put_on, dim3(1), dim3(32), 0, ranks.streams[0], Comm(device),
-                        Buffer<uint64_t>(window, kCount)));
+    run(say_ready);
+  } else if (what == "killed") {
+    run(put_on, data);
+  }
   std::printf("WAITING\n");
   std::fflush(stdout);
   ncclResult_t state = ncclSuccess;

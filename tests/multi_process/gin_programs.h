@@ -19,9 +19,14 @@ struct GinProgram {
 /// All ranks call it; false, and a line, when something was wrong.
 bool exchange_by_kernels(LocalRanks& ranks, const GinProgram& program);
 
-/// One of two ranks, each on a machine of its own. "killed": both put to the other without end,
-/// until the communicator fails; "deregistered": rank 0 puts into a window that rank 1 has no more.
-/// Prints the failure, and that the kernel has ended without an abort.
+/// Device communicators that come and go leave no thread and no descriptor. All ranks call it.
+bool leave_nothing_behind(LocalRanks& ranks);
+
+/// One of two ranks, each on a machine of its own. "killed": both put to the other and get from it
+/// without end, until the communicator fails; "left": rank 1 aborts instead; "deregistered": rank 0
+/// puts into a window that rank 1 has no more; "bad0" to "bad3": a kernel of rank 0 asks for the
+/// impossible. Prints the failure, and that the kernel has ended without an abort. "aborted": a
+/// kernel waits until the abort flag is raised.
 int fail_by_kernels(LocalRanks& ranks, int rank, const std::string& what);
 
 }  // namespace niccolite::test

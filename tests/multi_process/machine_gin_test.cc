@@ -5,6 +5,8 @@
 
 #include <chrono>
 #include <csignal>
+#include <string>
+#include <vector>
 
 #include "tests/multi_process/gin_programs.h"
 #include "tests/multi_process/process.h"
@@ -30,6 +32,7 @@ ROLE(gin) {
   const GinProgram program{.nranks = nranks, .first = first, .team = std::stoi(arguments[4])};
   bool is_right = true;
   for (int i = 0; i < 3 && is_right; ++i) is_right = exchange_by_kernels(ranks, program);
+  is_right = is_right && leave_nothing_behind(ranks);
   ranks.destroy();
   return is_right ? 0 : 1;
 }
@@ -43,10 +46,9 @@ ROLE(gin_fault) {
 
 struct Layout {
   const char* name;
-  int machines;
-  int devices;
+  std::vector<int> machines;  // by process
+  int devices;                // of a process
   int team;
-  int processes = 1;  // of a machine
   Process::Environment environment{};
 };
 std::ostream& operator<<(std::ostream& out, const Layout& layout) { return out << layout.name; }
@@ -54,18 +56,18 @@ std::ostream& operator<<(std::ostream& out, const Layout& layout) { return out <
 class MachineGin : public testing::TestWithParam<Layout> {};
 
 TEST_P(MachineGin, IsRightOnEveryRank) {
-  const auto& [name, machines, devices, team, processes, environment] = GetParam();
+  const auto& [name, machines, devices, team, environment] = GetParam();
   const std::string id = new_id();
-  const int ranks = devices / processes;  // of a process
+  const int nranks = static_cast<int>(machines.size()) * devices;
   std::vector<Process> running;
-  for (int p = 0; p < machines * processes; ++p) {
+  for (const int machine : machines) {
     Process::Environment of_machine = environment;
-    of_machine["NCCL_HOSTID"] = "machine" + std::to_string(p / processes);
-    running.emplace_back(
-        "gin",
-        Arguments{id, std::to_string(machines * devices), std::to_string(p * ranks),
-                  std::to_string(ranks), std::to_string(team)},
-        of_machine);
+    of_machine["NCCL_HOSTID"] = "machine" + std::to_string(machine);
+    const int first = static_cast<int>(running.size()) * devices;
+    running.emplace_back("gin",
+                         Arguments{id, std::to_string(nranks), std::to_string(first),
+                                   std::to_string(devices), std::to_string(team)},
+                         of_machine);
   }
   for (Process& process : running) {
     EXPECT_EQ(process.wait(seconds(240)), 0) << process.output();
@@ -76,10 +78,12 @@ TEST_P(MachineGin, IsRightOnEveryRank) {
 INSTANTIATE_TEST_SUITE_P(
     , MachineGin,
     testing::Values(
-        Layout{"two_machines", 2, 1, 1}, Layout{"three_machines", 3, 2, 2},
-        Layout{"two_processes_of_a_machine", 2, 2, 2, 2},
-        Layout{"teams_in_a_machine", 2, 2, 1, 2, {{"NCCL_LSA_TEAM_SIZE", "1"}}},
-        Layout{"plugin", 2, 2, 2, 1, {{"NCCL_NET_PLUGIN", NET_PLUGINS "/libnccl-net-NOTHING.so"}}}),
+        Layout{"two_machines", {0, 1}, 1, 1}, Layout{"three_machines", {0, 1, 2}, 2, 2},
+        Layout{"two_processes_of_a_machine", {0, 0, 1, 1}, 1, 2},
+        Layout{"teams_in_a_machine", {0, 0, 1, 1}, 1, 1, {{"NCCL_LSA_TEAM_SIZE", "1"}}},
+        Layout{"uneven_machines", {0, 0, 1}, 1, 1},
+        Layout{
+            "plugin", {0, 1}, 2, 2, {{"NCCL_NET_PLUGIN", NET_PLUGINS "/libnccl-net-NOTHING.so"}}}),
     testing::PrintToStringParamName());
 
 std::vector<Process> start(const std::string& what) {
@@ -99,6 +103,35 @@ TEST(MachineGinErrors, OfAPeerThatDiesAreNamedAndKernelsEnd) {
   EXPECT_EQ(running[0].wait(), 0) << running[0].output();
   EXPECT_THAT(running[0].output(),
               AllOf(HasSubstr("FAILURE 6"), HasSubstr("rank 1"), HasSubstr("ENDED")));
+}
+
+TEST(MachineGinErrors, OfAPeerThatLeavesAreNamedAndKernelsEnd) {
+  std::vector<Process> running = start("left");
+  for (Process& process : running) EXPECT_EQ(process.wait(), 0) << process.output();
+  EXPECT_THAT(running[0].output(),
+              AllOf(HasSubstr("FAILURE 6"), HasSubstr("rank 1"), HasSubstr("ENDED")));
+}
+
+TEST(MachineGinErrors, DoNotKeepAnAbortFromEndingKernels) {
+  std::vector<Process> running = start("aborted");
+  for (Process& process : running) {
+    EXPECT_EQ(process.wait(), 0) << process.output();
+    EXPECT_THAT(process.output(), HasSubstr("ENDED with 2"));
+  }
+}
+
+TEST(MachineGinErrors, OfTheImpossibleAreNamedAndKernelsEnd) {
+  const char* const texts[] = {"rank 0: a kernel's put to rank 1, context 0: 16 bytes at offset",
+                               "rank 0: a kernel's signal to rank 1, context 0: signal 1000 of",
+                               "rank 0: a kernel's put to rank 1, context 0: counter 7 of 2",
+                               "rank 0: a kernel's get to rank 1, context 0: 8 bytes at offset"};
+  for (int bad = 0; bad < 4; ++bad) {
+    std::vector<Process> running = start("bad" + std::to_string(bad));
+    EXPECT_EQ(running[0].wait(), 0) << running[0].output();
+    EXPECT_THAT(running[0].output(),
+                AllOf(HasSubstr("FAILURE 4"), HasSubstr(texts[bad]), HasSubstr("ENDED")));
+    running[1].kill(SIGKILL);  // it waits for a failure of its own
+  }
 }
 
 TEST(MachineGinErrors, OfAWindowThatIsGoneAreOnBothRanks) {
