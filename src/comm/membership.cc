@@ -80,7 +80,7 @@ transport::Carrier Membership::place_on_network() const {
     if (own >= 0) {
       std::vector<int> nets =
           topology::nearest_nets(graph, graph.gpu_of_rank(static_cast<int>(known_as)));
-      std::ranges::rotate(nets, std::ranges::find(nets, own));
+      std::rotate(nets.begin(), std::ranges::find(nets, own), nets.end());
       for (const int net : nets)
         carrier.nearest.push_back(graph.nodes()[static_cast<size_t>(net)].name);
     }

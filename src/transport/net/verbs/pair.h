@@ -56,6 +56,7 @@
 
 #include "base/status.h"
 #include "transport/net/network.h"
+#include "transport/net/verbs/memory.h"
 #include "transport/net/verbs/ports.h"
 #include "transport/net/verbs/trial.h"
 
@@ -63,13 +64,6 @@ namespace niccolite::transport::net::verbs {
 
 inline constexpr size_t kMostQueuePairs = 32;  // of a Pair
 inline constexpr uint32_t kMostMessages = 32;  // under way, of a direction
-
-/// A port that is in use, with its GID.
-struct Rail {
-  Port port;
-  Gid gid;
-  bool is_spare = false;  // carries data only where queue pairs of other ports are not left
-};
 
 struct Settings {
   size_t queue_pairs = 1;  // on each rail
@@ -83,52 +77,6 @@ struct Settings {
   bool has_relaxed_ordering = false;
   int64_t adaptive_routing = INT64_MIN;
   uint64_t adaptive_threshold = 8192;
-};
-
-/// Memory that all devices of a pair have registered. Devices that are gone have not.
-class Registered {
- public:
-  /// `rights`: of ibv_access_flags.
-  static Result<std::unique_ptr<Registered>> create(const Library& library,
-                                                    const std::vector<Rail>& rails, void* data,
-                                                    size_t bytes, unsigned rights);
-  /// Memory of a GPU, by its dma-buf; needs Library::reg_dmabuf_mr.
-  static Result<std::unique_ptr<Registered>> create_on_gpu(const Library& library,
-                                                           const std::vector<Rail>& rails,
-                                                           std::byte* data, size_t bytes,
-                                                           const Fd& descriptor, unsigned rights);
-  ~Registered();
-  Registered(const Registered&) = delete;
-  uint32_t local_key(size_t rail) const {
-    return regions_[rail] != nullptr ? regions_[rail]->lkey : 0;
-  }
-  uint32_t remote_key(size_t rail) const {
-    return regions_[rail] != nullptr ? regions_[rail]->rkey : 0;
-  }
-
- private:
-  explicit Registered(const Library& library) : library_(library) {}
-  const Library& library_;
-  std::vector<ibv_mr*> regions_;  // by rail; null: its device is gone
-};
-
-/// Memory of a GPU that all devices of a network have registered.
-class GpuMemory final : public DirectMemory {
- public:
-  static Result<std::shared_ptr<GpuMemory>> create(const Library& library,
-                                                   const std::vector<Rail>& rails,
-                                                   Network::GpuAllocation from, size_t bytes,
-                                                   unsigned rights);
-  ~GpuMemory() override;
-  const Registered& registered() const { return *registered_; }
-  DirectName name() const;
-
- private:
-  GpuMemory(std::vector<Rail> rails, gpu::Memory memory, size_t bytes);
-  const pid_t process_;
-  const std::vector<Rail> rails_;  // their devices are open as long
-  const gpu::Memory memory_;
-  std::unique_ptr<Registered> registered_;
 };
 
 class Pair {

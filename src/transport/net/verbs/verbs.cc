@@ -71,8 +71,9 @@ class Verbs final : public Network {
     // rails without a way to each other want.
     if (rails_.size() > kMostPorts) {
       // Ranks of a machine begin with different ones.
-      std::ranges::rotate(rails_, rails_.begin() + static_cast<std::ptrdiff_t>(
-                                                       number_ * kMostPorts % rails_.size()));
+      const size_t first = number_ * kMostPorts % rails_.size();
+      std::rotate(rails_.begin(), rails_.begin() + static_cast<std::ptrdiff_t>(first),
+                  rails_.end());
       std::ranges::stable_sort(rails_, {}, place_of);
       rails_.resize(kMostPorts);
     }

@@ -1,0 +1,81 @@
+// Memory that the devices of this machine may read and write: of the host, or of a GPU. Thread
+// safety: values, one thread at a time.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/fd.h"
+#include "base/status.h"
+#include "gpu/memory.h"
+#include "transport/net/network.h"
+#include "transport/net/verbs/library.h"
+#include "transport/net/verbs/ports.h"
+
+namespace niccolite::transport::net::verbs {
+
+/// A port that is in use, with its GID.
+struct Rail {
+  Port port;
+  Gid gid;
+  bool is_spare = false;  // carries data only where queue pairs of other ports are not left
+};
+
+/// Memory that all devices of a pair have registered. Devices that are gone have not.
+class Registered {
+ public:
+  /// `rights`: of ibv_access_flags.
+  static Result<std::unique_ptr<Registered>> create(const Library& library,
+                                                    const std::vector<Rail>& rails, void* data,
+                                                    size_t bytes, unsigned rights);
+  /// Memory of a GPU, by its dma-buf; needs Library::reg_dmabuf_mr.
+  static Result<std::unique_ptr<Registered>> create_on_gpu(const Library& library,
+                                                           const std::vector<Rail>& rails,
+                                                           std::byte* data, size_t bytes,
+                                                           const Fd& descriptor, unsigned rights);
+  ~Registered();
+  Registered(const Registered&) = delete;
+  uint32_t local_key(size_t rail) const {
+    return regions_[rail] != nullptr ? regions_[rail]->lkey : 0;
+  }
+  uint32_t remote_key(size_t rail) const {
+    return regions_[rail] != nullptr ? regions_[rail]->rkey : 0;
+  }
+
+ private:
+  explicit Registered(const Library& library) : library_(library) {}
+  const Library& library_;
+  std::vector<ibv_mr*> regions_;  // by rail; null: its device is gone
+};
+
+/// Memory of a GPU that all devices of a network have registered.
+class GpuMemory final : public DirectMemory {
+ public:
+  static Result<std::shared_ptr<GpuMemory>> create(const Library& library,
+                                                   const std::vector<Rail>& rails,
+                                                   Network::GpuAllocation from, size_t bytes,
+                                                   unsigned rights);
+  ~GpuMemory() override;
+  const Registered& registered() const { return *registered_; }
+  DirectName name() const;
+
+ private:
+  GpuMemory(std::vector<Rail> rails, gpu::Memory memory, size_t bytes);
+  const pid_t process_;
+  const std::vector<Rail> rails_;  // their devices are open as long
+  const gpu::Memory memory_;
+  std::unique_ptr<Registered> registered_;
+};
+
+/// The content of a DirectName.
+struct DirectPlace {
+  uint64_t address = 0;
+  uint32_t keys[kMostPorts]{};  // by the receiver's rail
+};
+static_assert(sizeof(DirectPlace) == sizeof(DirectName));
+
+}  // namespace niccolite::transport::net::verbs
