@@ -75,7 +75,8 @@ class Memory final : public Network {
   };
   struct Wire {
     bool is_connected = false;
-    std::array<std::unique_ptr<End>, 2> ends;  // the receiver's, the sender's
+    std::array<std::unique_ptr<End>, 2> ends;    // the receiver's, the sender's
+    std::vector<std::unique_ptr<End>> replaced;  // which their owners still close
   };
   struct End {
     Wire* wire;
@@ -84,6 +85,7 @@ class Memory final : public Network {
 
   static void* end(Wire& wire, bool is_send) {
     std::unique_ptr<End>& made = wire.ends[is_send ? 1 : 0];
+    if (made != nullptr) wire.replaced.push_back(std::move(made));
     made = std::make_unique<End>(End{.wire = &wire, .requests = {}});
     return made.get();
   }
