@@ -34,7 +34,8 @@ class Lifetime;
 struct MemoryUse {
   size_t suspendable = 0;  // connections, scratch blocks: Communicator::suspend() gives them back.
                            // Stays the same meanwhile
-  size_t others = 0;       // signals, records of windows, tables, resources of device communicators
+  size_t others = 0;       // signals, records of windows, tables, resources of device
+                           // communicators, slots that NICs have registered
   bool is_suspended = false;
 };
 

@@ -13,7 +13,8 @@ MemoryUse Communicator::memory_use() {
   const InUse in_use = use("ncclCommMemStats");
   return {.suspendable = (endpoint_ == nullptr ? 0 : endpoint_->allocated_bytes()) +
                          (operations_ == nullptr ? 0 : operations_->scratch().bytes()),
-          .others = (one_sided_ == nullptr ? 0 : one_sided_->allocated_bytes()) + buffers_.bytes(),
+          .others = (endpoint_ == nullptr ? 0 : endpoint_->lasting_bytes()) +
+                    (one_sided_ == nullptr ? 0 : one_sided_->allocated_bytes()) + buffers_.bytes(),
           .is_suspended = is_suspended_};
 }
 

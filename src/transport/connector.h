@@ -80,6 +80,8 @@ class Connector {
 
   /// Device memory of this rank's own ends.
   virtual size_t device_bytes() const { return 0; }
+  /// Device memory that stays while connections are suspended.
+  virtual size_t lasting_bytes() const { return 0; }
   /// The steps of Endpoint's functions, in their order. A connector without GPU memory does
   /// nothing, and its connections stay.
   virtual Status suspend_peers() { return {}; }

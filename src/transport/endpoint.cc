@@ -86,6 +86,12 @@ size_t Endpoint::allocated_bytes() const {
   return bytes;
 }
 
+size_t Endpoint::lasting_bytes() const {
+  size_t bytes = 0;
+  for (const auto& connector : connectors_) bytes += connector->lasting_bytes();
+  return bytes;
+}
+
 Status Endpoint::suspend_peers() {
   {
     std::lock_guard lock(ends_mutex_);

@@ -125,6 +125,8 @@ class Endpoint {
 
   /// Device memory of this rank's own ends.
   size_t allocated_bytes() const;
+  /// That which stays while connections are suspended.
+  size_t lasting_bytes() const;
 
   /// Gives the memory of all connections back, in two steps that every rank has taken before any
   /// takes the next: lets go of the peers' memory, then of this rank's. No operation may be under

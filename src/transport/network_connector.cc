@@ -263,6 +263,11 @@ void NetworkConnector::set_farewell(Farewell farewell) {
   for (net::Proxy* const proxy : started()) proxy->set_farewell(farewell);
 }
 
+// NICs have the slots registered: they cannot go and come back.
+size_t NetworkConnector::lasting_bytes() const {
+  return carrier_.network != nullptr ? carrier_.network->gpu_bytes() : 0;
+}
+
 std::optional<NetworkState> NetworkConnector::network_state() const {
   std::optional<NetworkState> state;
   for (net::Proxy* const proxy : started()) {

@@ -52,6 +52,7 @@ class NetworkConnector final : public Connector {
   void set_farewell(Farewell farewell) override EXCLUDES(mutex_);
   void close() override EXCLUDES(mutex_);
   std::optional<NetworkState> network_state() const override EXCLUDES(mutex_);
+  size_t lasting_bytes() const override;
 
  private:
   using Proxies = std::vector<net::Proxy*>;

@@ -310,6 +310,40 @@ INSTANTIATE_TEST_SUITE_P(
         Direct{"one_end", {{"NCCL_NET_GDR_LEVEL", "LOC"}}, false, false, false, false}),
     ::testing::PrintToStringParamName());
 
+// ... count: the communicator says what memory of the GPU it keeps while it is suspended, all of
+// which goes with it.
+ROLE(tell_memory) {
+  const LocalIds ids(arguments);
+  LocalRanks ranks(ids.one, std::stoi(arguments[2]), std::stoi(arguments[3]),
+                   std::stoi(arguments[4]));
+  const size_t count = std::stoull(arguments[5]);
+  const auto used = [] {
+    size_t free = 0, total = 0;
+    REQUIRE_CUDA(cudaMemGetInfo(&free, &total));
+    return total - free;
+  };
+  bool is_right = ranks.all_reduce(count);
+  REQUIRE_NCCL(ncclCommSuspend(ranks.comms[0], NCCL_SUSPEND_MEM));
+  uint64_t kept = 0;
+  REQUIRE_NCCL(ncclCommMemStats(ranks.comms[0], ncclStatGpuMemPersist, &kept));
+  REQUIRE_NCCL(ncclCommResume(ranks.comms[0]));
+  is_right &= ranks.all_reduce(count);
+  const size_t before = used();
+  REQUIRE_NCCL(ncclCommDestroy(ranks.comms[0]));
+  const size_t freed = before - used();
+  std::printf("KEPT %zu FREED %zu\n", static_cast<size_t>(kept), freed);
+  ranks.free_all();
+  return is_right && kept > 0 && kept == freed ? 0 : 1;
+}
+
+// Slots in memory of GPUs are memory of the communicator, which keeps them while it is suspended.
+TEST(VerbsDirectMemory, Counts) {
+  NETWORK_OR_SKIP(network, .machines = 2);
+  std::vector<Process> running =
+      start(*network, {.role = "tell_memory", .rest = {"300000"}, .environment = with_nics("1")});
+  for (Process& process : running) EXPECT_EQ(process.wait(seconds(60)), 0) << process.output();
+}
+
 // A NIC changes bytes that it reads in memory of its GPU: its end does without.
 TEST(VerbsDirectTrial, LeavesTheDataToHostMemory) {
   NETWORK_OR_SKIP(network, .machines = 2);

@@ -105,6 +105,8 @@ class Network {
                                                                 bool /*is_send*/) {
     return Status::invalid_usage("network {} has no memory of GPUs", name_);
   }
+  /// Memory of this rank's GPU that there is, also for trials.
+  virtual size_t gpu_bytes() const { return 0; }
   /// Returns the name of memory for receiving.
   virtual DirectName name_of(const DirectMemory& /*memory*/) const { return {}; }
   /// Do writes to memory of the peer's GPU work? They are tried first. On the thread that sends.

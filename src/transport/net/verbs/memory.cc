@@ -54,23 +54,30 @@ Registered::~Registered() {
     if (region != nullptr) static_cast<void>(library_.dereg_mr(region));
 }
 
-GpuMemory::GpuMemory(std::vector<Rail> rails, gpu::Memory memory, size_t bytes)
-    : process_(getpid()), rails_(std::move(rails)), memory_(std::move(memory)) {
+GpuMemory::GpuMemory(std::vector<Rail> rails, gpu::Memory memory, size_t bytes,
+                     std::shared_ptr<Sum> sum)
+    : process_(getpid()),
+      rails_(std::move(rails)),
+      memory_(std::move(memory)),
+      sum_(std::move(sum)) {
   data_ = static_cast<std::byte*>(memory_.data());
   bytes_ = bytes;
+  sum_->fetch_add(memory_.bytes(), std::memory_order_relaxed);  // publishes nothing
 }
 
 Result<std::shared_ptr<GpuMemory>> GpuMemory::create(const Library& library,
                                                      const std::vector<Rail>& rails,
                                                      Network::GpuAllocation from, size_t bytes,
-                                                     unsigned rights) {
-  std::shared_ptr<GpuMemory> made(new GpuMemory(rails, std::move(from.memory), bytes));
+                                                     unsigned rights, std::shared_ptr<Sum> sum) {
+  std::shared_ptr<GpuMemory> made(
+      new GpuMemory(rails, std::move(from.memory), bytes, std::move(sum)));
   made->registered_ =
       TRY(Registered::create_on_gpu(library, rails, made->data(), bytes, from.descriptor, rights));
   return made;
 }
 
 GpuMemory::~GpuMemory() {
+  sum_->fetch_sub(memory_.bytes(), std::memory_order_relaxed);  // publishes nothing
   // In a child made by fork() it is the parent's.
   if (process_ != getpid()) static_cast<void>(registered_.release());
 }

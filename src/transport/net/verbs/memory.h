@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -55,20 +56,23 @@ class Registered {
 /// Memory of a GPU that all devices of a network have registered.
 class GpuMemory final : public DirectMemory {
  public:
+  using Sum = std::atomic<size_t>;
+  /// `sum`: of the bytes of such memory.
   static Result<std::shared_ptr<GpuMemory>> create(const Library& library,
                                                    const std::vector<Rail>& rails,
                                                    Network::GpuAllocation from, size_t bytes,
-                                                   unsigned rights);
+                                                   unsigned rights, std::shared_ptr<Sum> sum);
   ~GpuMemory() override;
   const Registered& registered() const { return *registered_; }
   DirectName name() const;
 
  private:
-  GpuMemory(std::vector<Rail> rails, gpu::Memory memory, size_t bytes);
+  GpuMemory(std::vector<Rail> rails, gpu::Memory memory, size_t bytes, std::shared_ptr<Sum> sum);
   const pid_t process_;
   const std::vector<Rail> rails_;  // their devices are open as long
   const gpu::Memory memory_;
   std::unique_ptr<Registered> registered_;
+  const std::shared_ptr<Sum> sum_;
 };
 
 /// The content of a DirectName.

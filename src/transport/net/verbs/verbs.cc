@@ -129,6 +129,9 @@ class Verbs final : public Network {
         TRY(make_direct(bytes, is_send ? 0 : IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE));
     return made;
   }
+  size_t gpu_bytes() const override {
+    return gpu_bytes_->load(std::memory_order_relaxed);  // publishes nothing
+  }
   DirectName name_of(const DirectMemory& memory) const override {
     return static_cast<const GpuMemory&>(memory).name();
   }
@@ -171,7 +174,7 @@ class Verbs final : public Network {
 
   Result<std::shared_ptr<GpuMemory>> make_direct(size_t bytes, unsigned rights) const {
     GpuAllocation from = TRY(allocate_(bytes));
-    return GpuMemory::create(library_, rails_, std::move(from), bytes, rights);
+    return GpuMemory::create(library_, rails_, std::move(from), bytes, rights, gpu_bytes_);
   }
 
   const Library& library_;
@@ -182,6 +185,7 @@ class Verbs final : public Network {
   std::atomic_flag is_told_;
   const Allocate allocate_;
   const bool reads_directly_;
+  const std::shared_ptr<GpuMemory::Sum> gpu_bytes_ = std::make_shared<GpuMemory::Sum>();
 };
 
 // GPUDirect RDMA has never run on real NICs, and is for virtual ones alone.
