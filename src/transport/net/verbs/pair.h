@@ -131,7 +131,9 @@ class Pair {
   /// Memory that the peer writes, or whose copy at the peer this end writes.
   struct Mail {
     Grant grants[kMostMessages];
-    Report report;
+    // By the queue pair that carries it: a write over one that fails may come after the next
+    // report, which another one carries.
+    Report reports[kMostQueuePairs];
     Verdict verdict;
   };
   struct Request {
@@ -185,6 +187,7 @@ class Pair {
   Status take_piece(uint32_t immediate);
   Status progress();
   bool has_peer_spoken();
+  Report& newest_report();
   Status try_queue_pairs();
   Status begin_trial(size_t number);
   Status post_trial(size_t number, TrialPlace& place, uint32_t place_number);

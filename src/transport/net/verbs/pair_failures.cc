@@ -20,7 +20,16 @@ constexpr std::chrono::seconds kPatience{10};
 
 bool Pair::has_peer_spoken() {
   return number_in(inbox_->grants[1 % kMostMessages].number) == 1 ||
-         number_in(inbox_->report.number) != 0 || number_in(inbox_->verdict.number) != 0;
+         number_in(newest_report().number) != 0 || number_in(inbox_->verdict.number) != 0;
+}
+
+// Returns the peer's newest report; number 0: there is none.
+Pair::Report& Pair::newest_report() {
+  Report* newest = &inbox_->reports[0];
+  for (size_t i = 1; i < queue_pairs_.size(); ++i)
+    if (Report& other = inbox_->reports[i]; number_in(other.number) > number_in(newest->number))
+      newest = &other;
+  return *newest;
 }
 
 Status Pair::try_queue_pairs() {
@@ -223,17 +232,18 @@ Status Pair::write_report() {
   // Their pieces come anew.
   for (Request& request : receives_)
     if (request.is_used && request.missing > 0) request.missing = kUnknown;
-  Report& report = outbox_->report;
+  const size_t carrier = usable_from(0);
+  Report& report = outbox_->reports[carrier];
   report.failed = reported_;
   report.first = first_missing_;
   report.came = came_;
   report.refused = refused_;
   report.begin = report.number = ++reports_;
-  return write_to_peer(usable_from(0), &report, sizeof report, &report, /*is_signalled=*/true);
+  return write_to_peer(carrier, &report, sizeof report, &report, /*is_signalled=*/true);
 }
 
 Status Pair::recover() {
-  Report& inbox = inbox_->report;
+  Report& inbox = newest_report();
   const uint32_t number = number_in(inbox.number);
   if (number == 0 && !is_recovering()) return {};
   const Report report = inbox;
