@@ -369,7 +369,7 @@ Trouble run_of(uint64_t seed) {
   run.machines = below(random, 3) == 0 ? 3 : 2;
   run.devices = below(random, 3) == 0 ? 2 : 1;
   if (below(random, 3) > 0) (below(random, 2) == 0 ? run.ports : run.nics) = 2;
-  run.environment = {{"NCCL_IB_TIMEOUT", "10"}, {"NCCL_IB_RETRY_CNT", "7"}};
+  run.environment = {{"NCCL_IB_TIMEOUT", "14"}, {"NCCL_IB_RETRY_CNT", "7"}};
   if (below(random, 2) == 0)
     run.environment["NCCL_IB_QPS_PER_CONNECTION"] = std::to_string(1 + below(random, 4));
   if (below(random, 3) == 0) run.environment["NCCL_IB_SPLIT_DATA_ON_QPS"] = "1";
