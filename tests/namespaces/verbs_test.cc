@@ -147,7 +147,7 @@ TEST_P(VerbsTraffic, IsWhatTheScheduleSends) {
   // trials: of host memory, and of memory of GPUs. Each has two work requests, with a completion.
   const double queue_pairs = 4 * nics;  // both ends
   EXPECT_LE(all.work_requests, 4 * all.messages + (64 + 2 * 2) * queue_pairs);
-  // Of the others sent, every 16th has one, too; receives, which are posted anew eight at a time,
+  // Every 16th of the other requests has one, too; receives, which are posted anew eight at a time,
   // have not.
   const double sent = all.work_requests - all.messages - (64 - 8) * queue_pairs;
   EXPECT_LE(all.completions, all.messages + sent / 16 + 2 * queue_pairs);

@@ -1,4 +1,4 @@
-// How a Pair carries messages: what it posts, and what completes.
+// How a Pair carries messages: work requests and completions.
 #include <arpa/inet.h>
 
 #include <algorithm>
