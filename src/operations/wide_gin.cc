@@ -16,53 +16,12 @@ namespace niccolite::operations {
 
 using registry::GinDescriptor;
 using registry::GinNeeds;
+using registry::kGinBatch;
 using registry::Window;
 
 namespace {
 
-constexpr size_t kBatch = 64;       // operations under way at a time
-constexpr size_t kOfOneQueue = 16;  // of those
-constexpr std::chrono::minutes kMapTime{2};
-constexpr int kHost = -1;
-constexpr uint64_t kLine = 128;
-
-// The struct that kernels read of a context. Headers before 2.30.5 end behind `signals`, those
-// before 2.32 behind `visible`. Source: device-api reference, section 9.1.
-struct Context {
-  int32_t nranks = 0;
-  uint32_t depth = 0;
-  const std::byte* queues = nullptr;
-  const std::byte* produced = nullptr;  // indices, which kernels add to
-  const std::byte* consumed = nullptr;
-  const std::byte* counters = nullptr;
-  const std::byte* signals = nullptr;
-  const std::byte* signal_offsets = nullptr;
-  const std::byte* issued_gets = nullptr;
-  const std::byte* visible_gets = nullptr;
-  uint64_t flushes_all = 0;
-};
-static_assert(sizeof(Context) == 80 && offsetof(Context, signals) == 40);
-
-uint64_t aligned(uint64_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
-
-uint64_t contexts_bytes(const GinNeeds& needs) {
-  return aligned(static_cast<uint64_t>(needs.contexts) * needs.context_bytes);
-}
-uint64_t indices_bytes(int nranks) {
-  return aligned(static_cast<uint64_t>(nranks) * sizeof(uint32_t));
-}
-// Behind the structs, of each context: three lists of indices by peer, and offsets of signals.
-uint64_t context_state_bytes(const GinNeeds& needs, int nranks) {
-  return 3 * indices_bytes(nranks) +
-         aligned(static_cast<uint64_t>(needs.signals) * sizeof(uint64_t));
-}
-
-std::string_view name_of(const GinDescriptor& descriptor) {
-  if (descriptor.has(GinDescriptor::kGet)) return "get";
-  if (descriptor.has(GinDescriptor::kFlush)) return "flush";
-  if (descriptor.has(GinDescriptor::kInMemory)) return "signal in memory";
-  return descriptor.bytes > 0 ? "put" : "signal";
-}
+constexpr size_t kOfOneQueue = 16;  // operations of a batch
 
 bool has_signal(const GinDescriptor& descriptor) {
   return descriptor.has(GinDescriptor::kIncrement | GinDescriptor::kAdd);
@@ -126,110 +85,28 @@ Status GinLink::send(const GinChunk& chunk, const std::function<bool()>& is_over
   return {};
 }
 
-// ---- WideGin: its memory
+// ---- WideGin
 
-WideGin::Layout::Layout(const GinNeeds& needs, int nranks) {
-  const auto contexts = static_cast<uint64_t>(needs.contexts);
-  const uint64_t queue_count = contexts * static_cast<uint64_t>(nranks);
-  counters = aligned(signals + contexts * static_cast<uint64_t>(needs.signals) * sizeof(uint64_t));
-  consumed =
-      aligned(counters + contexts * static_cast<uint64_t>(needs.counters) * sizeof(uint64_t));
-  staging = aligned(consumed + queue_count * sizeof(uint32_t));
-  queues = aligned(staging + kBatch * sizeof(uint64_t));
-  bytes = queues + queue_count * needs.depth * registry::kGinWords * sizeof(uint64_t);
-}
-
-WideGin::WideGin(Parts parts, const GinNeeds& needs)
+WideGin::WideGin(Parts parts, const GinNeeds& needs, std::unique_ptr<registry::GinMemory> memory)
     : parts_(std::move(parts)),
       needs_(needs),
-      layout_(needs, parts_.nranks),
-      share_(transport::Pool::of(parts_.machine, kHost, transport::Pool::Purpose::Host)),
-      peers_(static_cast<size_t>(parts_.nranks)),
+      memory_(std::move(memory)),
       next_(static_cast<size_t>(needs.contexts) * static_cast<size_t>(parts_.nranks)) {}
 
 Result<std::shared_ptr<WideGin>> WideGin::create(Parts parts, const GinNeeds& needs,
                                                  bool has_other_processes) {
-  std::shared_ptr<WideGin> gin(new WideGin(std::move(parts), needs));
-  const size_t bytes = gin->layout_.bytes;
-  Result<std::vector<transport::Span>> spans = gin->share_.allocate({&bytes, 1});
-  if (!spans.is_ok())
-    return std::move(spans).status().with_context(
-        "page-locked memory for {} contexts of networking by kernels, {} bytes", needs.contexts,
-        bytes);
-  gin->memory_ = std::move(spans.value().front());
-  if (has_other_processes) {
-    gin->server_ = TRY(transport::DescriptorServer::instance());
-    gin->name_.address = gin->server_->address();
-  }
-  gin->name_.token = gin->memory_.chunk->token();
-  gin->name_.chunk_bytes = gin->memory_.chunk->bytes();
-  gin->name_.offset = gin->memory_.offset;
+  std::unique_ptr<registry::GinMemory> memory =
+      TRY(registry::GinMemory::create(parts.machine, needs, parts.nranks, has_other_processes));
+  std::shared_ptr<WideGin> gin(new WideGin(std::move(parts), needs, std::move(memory)));
   gin->stream_ = TRY(gin->parts_.machine.create_stream(gin->parts_.device));
   return gin;
 }
 
-WideGin::~WideGin() {
-  stop();
-  for (const auto& import : imports_) import->leave();
-}
-
-Status WideGin::connect(int peer, const Name& name, bool is_here) {
-  std::byte* data = nullptr;
-  size_t bytes = 0;
-  if (is_here) {
-    const std::shared_ptr<transport::Chunk> chunk = transport::Chunk::find(name.token);
-    if (chunk == nullptr)
-      return Status::remote_error("rank {} has given the memory of its signals back", peer);
-    chunks_.push_back(chunk);
-    data = chunk->data();
-    bytes = chunk->bytes();
-  } else {
-    imports_.push_back(TRY(transport::Import::open(
-        parts_.machine, kHost,
-        {.address = name.address, .token = name.token, .bytes = name.chunk_bytes},
-        Deadline::after(kMapTime))));
-    data = imports_.back()->data();
-    bytes = imports_.back()->bytes();
-  }
-  if (name.offset % sizeof(uint64_t) != 0 || name.offset > bytes ||
-      bytes - name.offset < layout_.bytes)
-    return Status::remote_error("rank {} offers signals at offset {} of a chunk of {} bytes", peer,
-                                name.offset, bytes);
-  peers_[static_cast<size_t>(peer)] = data + name.offset;
-  return {};
-}
-
-uint64_t WideGin::state_bytes(const GinNeeds& needs, int nranks) {
-  return contexts_bytes(needs) +
-         static_cast<uint64_t>(needs.contexts) * context_state_bytes(needs, nranks);
-}
+WideGin::~WideGin() { stop(); }
 
 Status WideGin::start(std::byte* state, Links links) {
   links_ = std::move(links);
-  std::vector<std::byte> structs(contexts_bytes(needs_));
-  const auto nranks = static_cast<uint64_t>(parts_.nranks);
-  for (uint64_t i = 0; i < static_cast<uint64_t>(needs_.contexts); ++i) {
-    const std::byte* const own =
-        state + contexts_bytes(needs_) + i * context_state_bytes(needs_, parts_.nranks);
-    const uint64_t indices = indices_bytes(parts_.nranks);
-    const Context context{
-        .nranks = parts_.nranks,
-        .depth = needs_.depth,
-        .queues = at<std::byte>(layout_.queues) +
-                  i * nranks * needs_.depth * registry::kGinWords * sizeof(uint64_t),
-        .produced = own,
-        .consumed = at<std::byte>(layout_.consumed) + i * nranks * sizeof(uint32_t),
-        .counters = at<std::byte>(layout_.counters) +
-                    i * static_cast<uint64_t>(needs_.counters) * sizeof(uint64_t),
-        .signals = at<std::byte>(layout_.signals) +
-                   i * static_cast<uint64_t>(needs_.signals) * sizeof(uint64_t),
-        .signal_offsets = own + 3 * indices,
-        .issued_gets = own + indices,
-        .visible_gets = own + 2 * indices,
-        .flushes_all = 0};
-    std::memcpy(structs.data() + i * needs_.context_bytes, &context, needs_.context_bytes);
-  }
-  TRY(parts_.machine.upload(parts_.device, state, structs.data(), structs.size()));
+  TRY(memory_->write_contexts(parts_.device, state));
   thread_ = TRY(Thread::start("niccolite gin", [this] { serve(); }));
   return {};
 }
@@ -256,35 +133,17 @@ void WideGin::serve() {
   }
 }
 
-// Takes the next descriptor of a queue, if there is one, into the batch.
-bool WideGin::take(size_t queue) {
-  uint64_t* const slot =
-      at<uint64_t>(layout_.queues) +
-      (queue * needs_.depth + (next_[queue] & (needs_.depth - 1))) * registry::kGinWords;
-  uint64_t words[registry::kGinWords];
-  for (size_t i = 0; i < registry::kGinWords; ++i) {
-    const std::atomic_ref word(slot[i]);
-    // [acquire] pairs with the kernel's release before it wrote the descriptor.
-    while (((words[i] = word.load(std::memory_order_acquire)) & 1) == 0) {
-      if (i == 0 || stops_.load(std::memory_order_relaxed)) return false;
-      std::this_thread::yield();
-    }
-  }
-  // relaxed: published by the index that look() stores.
-  for (size_t i = 0; i < registry::kGinWords; ++i)
-    std::atomic_ref(slot[i]).store(0, std::memory_order_relaxed);
-  ++next_[queue];
-  batch_.push_back({.queue = queue, .descriptor = GinDescriptor::decode(words)});
-  return true;
-}
-
 // One look at all queues. Nothing has come: false.
 bool WideGin::look() {
   batch_.clear();
-  for (size_t i = 0; i < next_.size() && batch_.size() < kBatch; ++i) {
+  for (size_t i = 0; i < next_.size() && batch_.size() < kGinBatch; ++i) {
     const size_t queue = (first_queue_ + i) % next_.size();
-    for (size_t taken = 0; taken < kOfOneQueue && batch_.size() < kBatch; ++taken)
-      if (!take(queue)) break;
+    for (size_t taken = 0; taken < kOfOneQueue && batch_.size() < kGinBatch; ++taken) {
+      const std::optional<GinDescriptor> next = memory_->take(queue, next_[queue], stops_);
+      if (!next) break;
+      ++next_[queue];
+      batch_.push_back({.queue = queue, .descriptor = *next, .windows = {}});
+    }
   }
   if (batch_.empty()) return false;
   first_queue_ = (batch_.back().queue + 1) % next_.size();
@@ -302,9 +161,7 @@ bool WideGin::look() {
   await_gets();
   for (const Item& item : batch_) {
     if (!is_over()) report(item, complete(item));
-    const std::atomic_ref consumed(at<uint32_t>(layout_.consumed)[item.queue]);
-    // [release] pairs with the acquire of kernels: the slot is empty, and its operation is done.
-    consumed.store(consumed.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+    memory_->give_back(item.queue);
   }
   return true;
 }
@@ -355,7 +212,7 @@ Status WideGin::copy_here(Item& item, size_t place, bool& has_copied) {
   item.windows[0] = std::move(target.window);
   const void* source = nullptr;
   if (asked.has(GinDescriptor::kInline)) {
-    uint64_t* const staged = at<uint64_t>(layout_.staging) + place;
+    uint64_t* const staged = memory_->at<uint64_t>(memory_->layout().staging) + place;
     *staged = asked.value;
     source = staged;
   } else {
@@ -509,7 +366,8 @@ Status WideGin::complete(const Item& item) {
   if (!asked.has(GinDescriptor::kCounter)) return {};
   const auto count = static_cast<uint64_t>(needs_.counters);
   // [release] pairs with the kernel's acquire: the source has been read.
-  std::atomic_ref(at<uint64_t>(layout_.counters)[context * count + asked.counter])
+  std::atomic_ref(
+      memory_->at<uint64_t>(memory_->layout().counters)[context * count + asked.counter])
       .fetch_add(1, std::memory_order_release);
   return {};
 }
@@ -517,9 +375,8 @@ Status WideGin::complete(const Item& item) {
 // The peer is a rank of this machine.
 Status WideGin::add(int peer, uint64_t context, uint64_t signal, uint64_t amount) {
   const auto count = static_cast<uint64_t>(needs_.signals);
-  std::byte* const memory =
-      peer == parts_.rank ? memory_.data() : peers_[static_cast<size_t>(peer)];
-  auto* const signals = reinterpret_cast<uint64_t*>(memory + layout_.signals);
+  std::byte* const memory = peer == parts_.rank ? memory_->data() : memory_->of(peer);
+  auto* const signals = reinterpret_cast<uint64_t*>(memory + memory_->layout().signals);
   // [release] pairs with the acquire of the kernel that waits: earlier puts have come.
   std::atomic_ref(signals[context * count + signal]).fetch_add(amount, std::memory_order_release);
   return {};
@@ -534,8 +391,7 @@ Status WideGin::add_in_memory(int peer, std::byte* word, uint64_t amount) {
         .fetch_add(amount, std::memory_order_release);
     return {};
   }
-  std::byte* const memory =
-      peer == parts_.rank ? memory_.data() : peers_[static_cast<size_t>(peer)];
+  std::byte* const memory = peer == parts_.rank ? memory_->data() : memory_->of(peer);
   const std::atomic_ref lock(*reinterpret_cast<uint32_t*>(memory));
   // [acquire] pairs with the release below: the value before is in the word.
   while (lock.exchange(1, std::memory_order_acquire) != 0) {
@@ -558,7 +414,7 @@ void WideGin::report(const Item& item, Status status) {
   if (status.is_ok() || is_over()) return;
   has_failed_ = true;
   parts_.fail(std::move(status).with_context("rank {}: a kernel's {} to rank {}, context {}",
-                                             parts_.rank, name_of(item.descriptor), peer_of(item),
+                                             parts_.rank, item.descriptor.name(), peer_of(item),
                                              context_of(item)));
 }
 
@@ -674,7 +530,8 @@ Status WideGins::join(bootstrap::Member& member, WideGin& gin, const Deadline& d
   for (int peer = 0; peer < member.nranks(); ++peer) {
     const auto at = static_cast<size_t>(peer);
     if (!options_.is_remote(peer))
-      TRY(gin.connect(peer, names_[at], peer == member.rank() || member.same_process(peer)));
+      TRY(gin.memory().connect(peer, names_[at],
+                               peer == member.rank() || member.same_process(peer)));
     else if (links_[at] == nullptr)
       links_[at] = std::make_shared<GinLink>(TRY(options_.connect(peer, deadline)));
   }
@@ -695,12 +552,13 @@ Result<registry::DeviceComm> WideGins::make(registry::DeviceNeeds needs, bootstr
   for (const registry::DeviceNeeds::Buffer& buffer : needs.buffers) signals += buffer.signals;
   constexpr int64_t kMostSignals = 1 << 20;  // DeviceComms refuses more
   all.signals = static_cast<int>(std::min(signals, kMostSignals + 1));
-  const uint64_t shadows = aligned(static_cast<uint64_t>(all.contexts) *
-                                   static_cast<uint64_t>(all.signals) * sizeof(uint64_t));
+  const uint64_t shadows = registry::gin_aligned(
+      static_cast<uint64_t>(all.contexts) * static_cast<uint64_t>(all.signals) * sizeof(uint64_t));
   uint32_t handle = 0;
   needs.gin.contexts = 0;
-  needs.buffers.push_back(
-      {.bytes = shadows + WideGin::state_bytes(all, nranks), .align = kLine, .handle = &handle});
+  needs.buffers.push_back({.bytes = shadows + registry::GinMemory::state_bytes(all, nranks),
+                           .align = registry::kGinLine,
+                           .handle = &handle});
   registry::DeviceComm made = TRY(device_comms.make(needs));
   all.signals = made.gin.signals;
   all.counters = made.gin.counters;
@@ -730,8 +588,8 @@ Result<registry::DeviceComm> WideGins::make(registry::DeviceNeeds needs, bootstr
     live_.emplace(number, Live{made.window, gin.value()});
     begun_ = number + 1;
   }
-  std::byte* const own = static_cast<std::byte*>(resources->user()) + handle * kLine;
-  const WideGin::Name name = gin.is_ok() ? gin.value()->name() : WideGin::Name{};
+  std::byte* const own = static_cast<std::byte*>(resources->user()) + handle * registry::kGinLine;
+  const WideGin::Name name = gin.is_ok() ? gin.value()->memory().name() : WideGin::Name{};
   Status status = exchange(member, number, name, gin.is_ok() ? Status() : gin.status().copy());
   if (status.is_ok()) {
     status = join(member, *gin.value(), deadline);

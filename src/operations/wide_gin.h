@@ -55,7 +55,7 @@ class GinLink {
 
 class WideGin {
  public:
-  using Name = registry::Gin::Name;
+  using Name = registry::GinMemory::Name;
   using Links = std::vector<std::shared_ptr<GinLink>>;  // by rank; null: of this machine
   struct Parts {
     gpu::Machine& machine;
@@ -76,12 +76,8 @@ class WideGin {
   ~WideGin();
   WideGin(const WideGin&) = delete;
 
-  const Name& name() const { return name_; }
-  /// The signals of a rank of this machine.
-  Status connect(int peer, const Name& name, bool is_here);
-  /// Device memory of contexts: zeros, which the caller owns.
-  static uint64_t state_bytes(const registry::GinNeeds& needs, int nranks);
-  /// `state`: that memory, which begins with the contexts' structs afterwards.
+  registry::GinMemory& memory() { return *memory_; }
+  /// `state`: GinMemory::state_bytes(), which begins with the contexts' structs afterwards.
   Status start(std::byte* state, Links links);
   /// Carries out the operations in the queues, and ends the thread.
   void stop();
@@ -90,12 +86,6 @@ class WideGin {
   Status land(int from, const GinChunk& chunk, const std::byte* data) EXCLUDES(gets_mutex_);
 
  private:
-  /// The host memory of a rank, at offsets that are the same on all ranks of a machine.
-  struct Layout {
-    uint64_t signals = 64;  // behind the word that locks signals in memory
-    uint64_t counters, consumed, staging, queues, bytes;
-    Layout(const registry::GinNeeds& needs, int nranks);
-  };
   struct Item {
     size_t queue;
     registry::GinDescriptor descriptor;
@@ -121,9 +111,9 @@ class WideGin {
     uint64_t bytes;
   };
 
-  WideGin(Parts parts, const registry::GinNeeds& needs);
+  WideGin(Parts parts, const registry::GinNeeds& needs,
+          std::unique_ptr<registry::GinMemory> memory);
   void serve();
-  bool take(size_t queue);
   bool look();
   Status check(const Item& item) const;
   Status copy_here(Item& item, size_t place, bool& has_copied);
@@ -144,21 +134,10 @@ class WideGin {
   void report(const Item& item, Status status);
   int context_of(const Item& item) const { return static_cast<int>(item.queue) / parts_.nranks; }
   int peer_of(const Item& item) const { return static_cast<int>(item.queue) % parts_.nranks; }
-  template <typename T>
-  T* at(uint64_t offset) const {
-    return reinterpret_cast<T*>(memory_.data() + offset);
-  }
 
   const Parts parts_;
   const registry::GinNeeds needs_;
-  const Layout layout_;
-  transport::Share share_;
-  transport::Span memory_;
-  Name name_;
-  std::shared_ptr<transport::DescriptorServer> server_;
-  std::vector<std::byte*> peers_;  // memory of this machine's ranks, in this process
-  std::vector<std::shared_ptr<transport::Chunk>> chunks_;
-  std::vector<std::shared_ptr<transport::Import>> imports_;
+  const std::unique_ptr<registry::GinMemory> memory_;
   gpu::Stream stream_;
   Links links_;
   std::vector<uint32_t> next_;  // by queue

@@ -92,7 +92,7 @@ Result<DeviceComms::Layout> DeviceComms::lay_out(const DeviceNeeds& needs) const
     layout.shadows = TRY(place(static_cast<uint64_t>(layout.gin.contexts) *
                                    static_cast<uint64_t>(layout.gin.signals) * sizeof(uint64_t),
                                sizeof(uint64_t)));
-    layout.gin_state = TRY(place(Gin::state_bytes(layout.gin, nranks()), sizeof(uint64_t)));
+    layout.gin_state = TRY(place(GinMemory::state_bytes(layout.gin, nranks()), sizeof(uint64_t)));
   }
   return layout;
 }
@@ -101,7 +101,7 @@ Result<DeviceComms::Layout> DeviceComms::lay_out(const DeviceNeeds& needs) const
 // lie elsewhere would write into the others' state.
 Status DeviceComms::agree(const DeviceNeeds& needs, Prepared& prepared, const Status& mine) const {
   if (member_ == nullptr) {
-    if (prepared.gin != nullptr) prepared.names.push_back(prepared.gin->name());
+    if (prepared.gin != nullptr) prepared.names.push_back(prepared.gin->memory().name());
     return mine.copy();
   }
   const Layout& layout = prepared.layout;
@@ -115,7 +115,7 @@ Status DeviceComms::agree(const DeviceNeeds& needs, Prepared& prepared, const St
   writer.i32(layout.gin.contexts);
   writer.i32(layout.gin.counters);
   writer.u32(layout.gin.depth);
-  (prepared.gin == nullptr ? Gin::Name{} : prepared.gin->name()).encode(writer);
+  (prepared.gin == nullptr ? Gin::Name{} : prepared.gin->memory().name()).encode(writer);
   writer.u8(static_cast<uint8_t>(mine.code()));
   writer.text(std::string_view(mine.message()).substr(0, WindowPart::kMostText));
   const bootstrap::Gathered gathered = TRY(member_->all_gather(writer.bytes(), Deadline::never()));
@@ -165,8 +165,8 @@ Status DeviceComms::agree(const DeviceNeeds& needs, Prepared& prepared, const St
 // No rank has its device communicator before all have come here: all names are of live memory.
 Status DeviceComms::connect(Prepared& prepared) const {
   for (int peer = 0; peer < nranks(); ++peer)
-    TRY(prepared.gin->connect(peer, prepared.names[static_cast<size_t>(peer)],
-                              peer == rank() || member_->same_process(peer)));
+    TRY(prepared.gin->memory().connect(peer, prepared.names[static_cast<size_t>(peer)],
+                                       peer == rank() || member_->same_process(peer)));
   return {};
 }
 

@@ -33,6 +33,13 @@ struct GinDescriptor {
   uint64_t amount = 0;  // to add to the signal
 
   bool has(uint32_t bits) const { return (operation & bits) != 0; }
+  /// For messages.
+  const char* name() const {
+    if (has(kGet)) return "get";
+    if (has(kFlush)) return "flush";
+    if (has(kInMemory)) return "signal in memory";
+    return bytes > 0 ? "put" : "signal";
+  }
 
   static GinDescriptor decode(const uint64_t (&words)[kGinWords]) {
     GinDescriptor read;

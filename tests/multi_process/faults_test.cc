@@ -32,15 +32,15 @@ ncclUniqueId make_id() {
 std::map<int, std::string> open_files() {
   std::map<int, std::string> files;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
-    std::error_code closed;  // that of the iterator, too
+    std::error_code closed;  // the iterator's own descriptor, too
     const std::string file = std::filesystem::read_symlink(entry.path(), closed);
     if (!closed) files.emplace(std::stoi(entry.path().filename()), file);
   }
   return files;
 }
 
-// Of a communicator that has just ended the root's thread closes some later: waits until none is
-// opened or closed for a while.
+// Waits until none is opened or closed for a while: the root's thread of a communicator that has
+// just ended closes some later.
 std::map<int, std::string> settled_open_files() {
   std::map<int, std::string> files = open_files();
   for (int same = 0; same < 50;) {
