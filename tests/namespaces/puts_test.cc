@@ -96,15 +96,18 @@ ROLE(put_until) {
   REQUIRE_NCCL(ncclMemAlloc(&memory, 2 * kBytes));
   REQUIRE_NCCL(
       ncclCommWindowRegister(ranks.comms[0], memory, 2 * kBytes, &window, NCCL_WIN_COLL_SYMMETRIC));
+  // The failure is reported by the call that comes next, or by the communicator, whichever is
+  // first.
   ncclResult_t state = ncclSuccess;
   for (int round = 0; state == ncclSuccess; ++round) {
     std::printf("ROUND %d\n", round);
     std::fflush(stdout);
     ncclWaitSignalDesc_t descriptor{1, 1 - rank, 0, 0};
     if (arguments[5] == "puts" || round < 6)
-      REQUIRE_NCCL(ncclPutSignal(memory, kBytes, ncclChar, 1 - rank, window, kBytes, 0, 0, 0,
-                                 ranks.comms[0], ranks.streams[0]));
-    REQUIRE_NCCL(ncclWaitSignal(1, &descriptor, ranks.comms[0], ranks.streams[0]));
+      state = ncclPutSignal(memory, kBytes, ncclChar, 1 - rank, window, kBytes, 0, 0, 0,
+                            ranks.comms[0], ranks.streams[0]);
+    if (state == ncclSuccess)
+      state = ncclWaitSignal(1, &descriptor, ranks.comms[0], ranks.streams[0]);
     while (state == ncclSuccess && cudaStreamQuery(ranks.streams[0]) == cudaErrorNotReady)
       REQUIRE_NCCL(ncclCommGetAsyncError(ranks.comms[0], &state));
   }
