@@ -59,6 +59,7 @@ Examples:
   niccolite schedule all_reduce --algorithm hierarchical --machines 2x4 --check
   niccolite schedule all_reduce --algorithm two_shot_workers --lowered   how the bytes go where buffers are reached
   niccolite schedule all_reduce --algorithm two_shot --lowered --team    where a switch multicasts and reduces (NVLS)
+  niccolite schedule all_reduce -a two_shot_workers --lowered --team --windows      the same of buffers in windows, without slots
   niccolite schedule point_to_point --ranks 3 --messages 0:1,1:2,2:2
   niccolite schedule all_reduce -a ring -n 8 -o ring8.json     as a file, which --import and NICCOLITE_ALGORITHMS read
   niccolite schedule --import ring8.json                       what it is, its proof, and the FIFOs that it needs
@@ -294,6 +295,8 @@ void add_options(CLI::App& app, Options& options) {
       "Print each worker's steps as they run, with direct gets and puts; --check proves these too");
   app.add_flag("--team", options.has_team,
                "With --lowered: the ranks of each machine have a multicast team (NVLS)");
+  app.add_flag("--windows", options.has_windows,
+               "With --team: all buffers lie in symmetric windows, which the team reaches");
   app.add_flag("-l,--list", options.wants_list, "List collectives and their algorithms");
 }
 
@@ -309,6 +312,9 @@ int run(const Options& options) {
         kExitUsage);
   if (options.has_team && !options.wants_lowered)
     return fail(Status::invalid_argument("--team is about --lowered steps: add --lowered"),
+                kExitUsage);
+  if (options.has_windows && !options.has_team)
+    return fail(Status::invalid_argument("--windows is about what a team reaches: add --team"),
                 kExitUsage);
   schedule::File file;
   std::string about;
@@ -335,8 +341,9 @@ int run(const Options& options) {
   if (!options.machines.empty())
     machines = grammar::parse_machines(options.machines).take();  // build() has checked it
   if (options.wants_lowered) {
-    const Result<lowering::AccessPlan> plan =
-        lowering::lower(schedule, {.machines = machines, .has_team = options.has_team});
+    const Result<lowering::AccessPlan> plan = lowering::lower(
+        schedule,
+        {.machines = machines, .has_team = options.has_team, .has_windows = options.has_windows});
     if (!plan.is_ok()) return fail(plan.status(), kExitWrong);
     fmt::print("{}\n", draw_text(plan.value()));
     if (options.has_team) {

@@ -25,7 +25,8 @@ struct Options {
   std::string import_path;  // a file to read instead of building a schedule
   bool wants_proof = false;
   bool wants_lowered = false;
-  bool has_team = false;  // the ranks of each machine have a multicast team
+  bool has_team = false;     // the ranks of each machine have a multicast team
+  bool has_windows = false;  // which reaches the buffers
   bool wants_list = false;
   bool wants_json = false;
 };

@@ -114,6 +114,11 @@ std::vector<std::vector<bool>> refusals(const Schedule& schedule, const Routes& 
   }
   std::vector<bool>& some = all.emplace_back(count, false);
   for (size_t i = 0; i < count; ++i) some[i] = (next_random(seed) >> 16 & 1) != 0;
+  // All ranks of a team pass the same window, or none: all stores are refused, or all loads.
+  for (size_t each = 2; each < all.size(); ++each)
+    for (size_t i = 0; i < count; ++i)
+      if (const Way way = routes.of(schedule.connections[i].tag).way; uses_team(way))
+        all[each][i] = is_load_of_team(way) == (each % 2 == 0);
   return all;
 }
 
@@ -146,6 +151,7 @@ Status check_all(const Schedule& schedule, const CheckOptions& options, uint32_t
     Facilities facilities;
     bool pulls = false;
     bool has_team = false;
+    bool has_windows = false;
   };
   const Kind kinds[] = {
       {"bulk copies", {.has_bulk_copies = true, .has_stages = true}},
@@ -155,10 +161,12 @@ Status check_all(const Schedule& schedule, const CheckOptions& options, uint32_t
       {"a virtual GPU",
        {.has_bulk_copies = true, .has_stages = true, .threads_pass_on_puts = true}},
       {"a team", {.has_stages = true}, false, true},
+      {"a team that reaches windows", {.has_stages = true}, false, true, true},
   };
   for (const Kind& kind : kinds) {
     const Routes routes = routes_of(schedule, options.machines, kind.has_team);
     if (kind.has_team && !routes.use_team()) continue;
+    if (kind.has_windows && !routes.allow_windows()) continue;
     const bool adds_nothing =
         !kind.has_team &&
         (routes.are_all_slots() || (kind.pulls && !schedule::reduces(schedule.collective)));
@@ -169,7 +177,8 @@ Status check_all(const Schedule& schedule, const CheckOptions& options, uint32_t
                                                    .refused = refused,
                                                    .machines = options.machines,
                                                    .pulls = kind.pulls,
-                                                   .has_team = kind.has_team}));
+                                                   .has_team = kind.has_team,
+                                                   .has_windows = kind.has_windows}));
       TRY(check(plan, options)
               .with_context("moved by {}, {} of {} buffers not reached", kind.what,
                             std::ranges::count(refused, true), refused.size()));

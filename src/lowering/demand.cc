@@ -71,13 +71,13 @@ class Reader {
         const int to = at(schedule_.connections, at(instruction.send_to, i)).receiver;
         if (machine_of(machines_, to) != machine_of(machines_, rank)) continue;
         if (uses_team(at(accesses.sends, i))) {
-          stores |= at(accesses.sends, i) == Way::TeamStore;
+          stores |= is_store_to_team(at(accesses.sends, i));
         } else {
           ++at(link, rank).out;
           ++at(link, to).in;
         }
       }
-      for (const Way way : accesses.receives) loads |= way == Way::TeamLoad;
+      for (const Way way : accesses.receives) loads |= is_load_of_team(way);
       at(team, rank).out += stores;
       at(team, rank).in += loads;
       if (stores > 0) of_machine(rank, [](Both& of) { ++of.in; });
@@ -145,11 +145,11 @@ class Reader {
       int moved = (instruction.source ? 1 : 0) + (instruction.target ? 1 : 0);
       bool uses_slots = false;
       // The peer moves its own puts to, and gets from, this rank.
-      const auto add = [&](int connections, const std::vector<Way>* ways, Way of_peer) {
+      const auto add = [&](int connections, const std::vector<Way>* ways, bool (*is_of_peer)(Way)) {
         for (int c = 0; c < connections; ++c) {
           const Way way = ways == nullptr ? Way::Slot : at(*ways, c);
           // A team store or load is one access, whatever the number of connections.
-          moved += way == of_peer || (uses_team(way) && c > 0) ? 0 : 1;
+          moved += is_of_peer(way) || (uses_team(way) && c > 0) ? 0 : 1;
           uses_slots |= lowering::uses_slots(way);
         }
       };
@@ -158,9 +158,13 @@ class Reader {
           std::ranges::find(accesses->receives, Way::TeamLoad) != accesses->receives.end()) {
         ++moved;
       }
-      add(length(instruction.receive_from), accesses ? &accesses->receives : nullptr,
-          Way::DirectPut);
-      add(length(instruction.send_to), accesses ? &accesses->sends : nullptr, Way::DirectGet);
+      // A store to windows reaches the own one, too.
+      if (accesses != nullptr && instruction.target &&
+          std::ranges::find(accesses->sends, Way::TeamPut) != accesses->sends.end()) {
+        --moved;
+      }
+      add(length(instruction.receive_from), accesses ? &accesses->receives : nullptr, is_put);
+      add(length(instruction.send_to), accesses ? &accesses->sends : nullptr, is_get);
       double& bytes = instruction.reduce
                           ? (uses_slots ? result.slot_reductions : result.direct_reductions)
                           : (uses_slots ? result.slot_copies : result.direct_copies);
@@ -197,9 +201,7 @@ class Reader {
       chain.weight += kBetween;
       return chain;
     }
-    ++(uses_slots(way)         ? chain.chain.slots
-       : way == Way::DirectPut ? chain.chain.puts
-                               : chain.chain.gets);
+    ++(uses_slots(way) ? chain.chain.slots : is_put(way) ? chain.chain.puts : chain.chain.gets);
     chain.weight += uses_slots(way) ? kSlot : kDirect;
     return chain;
   }

@@ -265,7 +265,7 @@ bool Execution::can_do(Instance& instance, const Step& step) {
     case Event::AwaitCredit:
       return link.used < scenario_.depth;
     case Event::AwaitArrival:
-      if (step.way == Way::DirectPut) return link.put != nullptr;
+      if (is_put(step.way)) return link.put != nullptr;
       if (uses_slots(step.way)) return !link.slots.empty();
       return link.delivered.size() == tiles_of(instance, step.tiles).size();
     case Event::ServePulls:
@@ -310,7 +310,7 @@ Status Execution::do_step(Instance& instance, int number, const Step& step) {
       link.is_awaited = true;
       break;
     case Event::AwaitArrival:
-      if (step.way == Way::DirectPut) {
+      if (is_put(step.way)) {
         merge(instance, link.put);
         link.is_awaited = true;
       } else if (uses_slots(step.way)) {
@@ -329,7 +329,7 @@ Status Execution::do_step(Instance& instance, int number, const Step& step) {
     case Event::Stage:
       return stage(instance, number, step);
     case Event::Announce:
-      if (step.way == Way::DirectPut) {
+      if (is_put(step.way)) {
         link.put = share(instance);
       } else {
         Chunk chunk = std::exchange(entry_of(instance.staged, step.connection), {});

@@ -71,12 +71,29 @@ Status Execution::check_teams(const Instance& instance, const Instruction& instr
     }
     return {};
   };
-  TRY(check(instruction.send_to, accesses.sends, Way::TeamStore));
-  TRY(check(instruction.receive_from, accesses.receives, Way::TeamLoad));
-  if (!instruction.reduce &&
-      std::ranges::find(accesses.receives, Way::TeamLoad) != accesses.receives.end()) {
+  for (const Way way : {Way::TeamStore, Way::TeamPut})
+    TRY(check(instruction.send_to, accesses.sends, way));
+  for (const Way way : {Way::TeamLoad, Way::TeamGet})
+    TRY(check(instruction.receive_from, accesses.receives, way));
+  if (!instruction.reduce && std::ranges::any_of(accesses.receives, is_load_of_team))
     return Status::invalid_usage("does not reduce what a team load reduces");
-  }
+  // One address of the team is one place in the buffers of all ranks, the own one included.
+  const auto check_places = [&](const std::vector<int>& connections, const std::vector<Way>& ways,
+                                Way way, const std::optional<BlockReference>& own) -> Status {
+    for (int i = 0; i < length(connections); ++i) {
+      if (at(ways, i) != way) continue;
+      const auto taken = std::ranges::find(instance.taken, at(connections, i),
+                                           [](const auto& entry) { return entry.first; });
+      if (taken == instance.taken.end() || !taken->second) continue;  // named where it is used
+      if (own && taken->second->block == *own) continue;
+      return Status::invalid_usage("goes by a {} to {} of rank {}, and {} of its own", name_of(way),
+                                   describe(taken->second->block), taken->second->rank,
+                                   own ? describe(*own) : "to nothing");
+    }
+    return {};
+  };
+  TRY(check_places(instruction.send_to, accesses.sends, Way::TeamPut, instruction.target));
+  TRY(check_places(instruction.receive_from, accesses.receives, Way::TeamGet, instruction.source));
   return {};
 }
 
@@ -117,7 +134,7 @@ Result<Operand> Execution::operand_of(Instance& instance, int number,
   }
   Block from{instance.rank, {}};
   std::string name;
-  if (way == Way::DirectPut) {
+  if (is_put(way)) {
     if (!instruction.target) return Status::invalid_usage("has no memory for what is put");
     from.block = *instruction.target;
     name = fmt::format("{}, which rank {} stores to", describe(from.block), sender);
@@ -134,7 +151,7 @@ Result<Operand> Execution::operand_of(Instance& instance, int number,
   const Location& location = this->location(from.rank, from.block, tile);
   if (location.value == nullptr)
     return Status::invalid_usage("reads {}, which nothing was written to", name);
-  if (way == Way::DirectGet && location.writer)
+  if (is_get(way) && location.writer)
     return Status::invalid_usage("reads {} after {} wrote over it", name,
                                  schedule::describe(*location.writer));
   return Operand{location.value, std::move(name)};
@@ -151,8 +168,9 @@ Status Execution::check_not_told(const Link& link, const char* verb, const Block
 Status Execution::move_tile(Instance& instance, int number, const Instruction& instruction,
                             const Accesses& accesses, int tile) {
   std::vector<Operand> operands;
-  const bool is_put_here =
-      std::ranges::find(accesses.receives, Way::DirectPut) != accesses.receives.end();
+  const bool is_put_here = std::ranges::any_of(accesses.receives, is_put);
+  const bool is_put_to_team =
+      std::ranges::find(accesses.sends, Way::TeamPut) != accesses.sends.end();
   // The sender has stored it, or another channel's worker of the sender will: nobody looks.
   if (is_put_here && instruction.send_to.empty()) return {};
   for (size_t i = 0; i < instruction.receive_from.size(); ++i) {
@@ -166,7 +184,7 @@ Status Execution::move_tile(Instance& instance, int number, const Instruction& i
     // A copy onto itself is no access; nor is a block read here that only peers get.
     const bool is_read = !is_kept && (instruction.target || instruction.reduce ||
                                       std::ranges::any_of(accesses.sends, [](Way way) {
-                                        return uses_slots(way) || way == Way::DirectPut;
+                                        return uses_slots(way) || is_put(way);
                                       }));
     SharedValue value;
     if (std::ranges::find(accesses.receives, Way::TeamLoad) != accesses.receives.end()) {
@@ -198,7 +216,8 @@ Status Execution::move_tile(Instance& instance, int number, const Instruction& i
     return {};
   };
   if (instruction.target && !is_put_here) {
-    if (!schedule::reduces(schedule_.collective) && instruction.source &&
+    // The team's store writes it, be it the source itself.
+    if (!is_put_to_team && !schedule::reduces(schedule_.collective) && instruction.source &&
         is_one_memory(instance.rank, *instruction.source, *instruction.target)) {
       location(instance.rank, *instruction.target, tile).is_kept = true;
     } else {
@@ -209,7 +228,7 @@ Status Execution::move_tile(Instance& instance, int number, const Instruction& i
     const int connection = instruction.send_to[i];
     if (uses_slots(accesses.sends[i])) {
       entry_of(instance.staged, connection) = {value, tile, nullptr};
-    } else if (accesses.sends[i] == Way::DirectPut) {
+    } else if (is_put(accesses.sends[i])) {
       const std::optional<Block>& taken = entry_of(instance.taken, connection);
       if (!taken) {
         return Status::invalid_usage("stores to a buffer of rank {} that it has not been told of",

@@ -48,6 +48,7 @@ class Lowering {
       return {.can_put = false, .can_get = false};
     Link link = capabilities_.links.empty() ? Link{} : at(capabilities_.links, connection);
     link.has_team = capabilities_.has_team;
+    link.has_windows = capabilities_.has_windows;
     return link;
   }
   bool is_refused(int connection) const {
@@ -62,10 +63,8 @@ class Lowering {
       LoweredConnection& connection = plan.connections.emplace_back();
       connection.way = way;
       if (uses_slots(way)) continue;
-      connection = {.way = way,
-                    .is_final = route.is_final,
-                    .has_advertisement = true,
-                    .is_get = way == Way::DirectGet};
+      connection = {
+          .way = way, .is_final = route.is_final, .has_advertisement = true, .is_get = is_get(way)};
     }
   }
 
@@ -89,15 +88,15 @@ class Lowering {
       return at(plan.connections, connection);
     };
     for (int i = 0; i < length(plan.connections); ++i)
-      if (is_refused(i) && of(i).has_advertisement) of(i).way = Way::Slot;
+      if (is_refused(i) && of(i).has_advertisement) of(i).way = through_slots(of(i).way);
     for_each_worker(plan, [&](const Worker& worker, LoweredWorker& lowered) {
       for (const Instruction& instruction : worker.instructions) {
         for (const int connection : instruction.receive_from) {
           LoweredConnection& from = of(connection);
           // An input that is scaled before it is sent is not for others to read.
-          if ((from.way == Way::DirectPut && !lowered.plan.takes_puts) ||
-              (from.way == Way::DirectGet && capabilities_.facilities.scales_input))
-            from.way = Way::Slot;
+          if ((is_put(from.way) && !lowered.plan.takes_puts) ||
+              (is_get(from.way) && capabilities_.facilities.scales_input))
+            from.way = through_slots(from.way);
         }
       }
     });
@@ -197,7 +196,7 @@ class Writer {
       }
     }
     for (const int connection : instruction.receive_from)
-      if (const Way way = at(connections_, connection).way; way != Way::DirectGet) {
+      if (const Way way = at(connections_, connection).way; !is_get(way)) {
         lowered.steps.push_back({.event = Event::AwaitArrival,
                                  .connection = connection,
                                  .way = way,
@@ -213,7 +212,7 @@ class Writer {
     }
     for (const int connection : instruction.send_to) {
       const Way way = at(connections_, connection).way;
-      if (uses_slots(way) || way == Way::DirectPut) {
+      if (uses_slots(way) || is_put(way)) {
         lowered.steps.push_back({.event = Event::Announce, .connection = connection, .way = way});
       }
     }

@@ -38,6 +38,22 @@
 //         Move (to its own slot), Announce -> Stage, AwaitArrival (of all)
 //         AwaitCredit <---------------------- Move (loads the reduction of all slots), GiveCredit
 //
+// Where the team reaches the ranks' windows, and all ranks pass one place of one window, nothing
+// goes through slots. A *team put* and a *team get* have the events of a direct put and of a direct
+// get with every other rank of the machine, and one move:
+//
+//   team put:   each other rank               sender
+//         Advertise  -------- where --------> TakeAdvertisement (of all)
+//         AwaitArrival <--------------------- Move (stores once, to all outputs), Announce (to all)
+//
+//   team get:   each other rank               receiver
+//         Advertise  -------- where --------> TakeAdvertisement (of all)
+//         AwaitRelease <--------------------- Move (loads the reduction of all inputs), Release
+//
+// A store reaches the sender's own output, too, and a load its own input. So the place must be the
+// same on all ranks, as the contract of windows says; executors compare it, and report a rank that
+// has another one.
+//
 // An advertisement may be of nothing: the buffer cannot be reached, or is to be scaled first. Then
 // the bytes go through slots; the advertisement that was taken still says so.
 //
@@ -113,11 +129,9 @@ struct LoweredConnection {
 
   /// The route before buffers are refused: workers are planned for it.
   Route planned() const {
-    if (uses_team(way)) return {.way = way};
-    return {.way = !has_advertisement ? Way::Slot
-                   : is_get           ? Way::DirectGet
-                                      : Way::DirectPut,
-            .is_final = is_final};
+    if (!has_advertisement) return {.way = way};
+    if (uses_team(way)) return {.way = is_get ? Way::TeamGet : Way::TeamPut};
+    return {.way = is_get ? Way::DirectGet : Way::DirectPut, .is_final = is_final};
   }
 };
 
@@ -139,6 +153,7 @@ struct Capabilities {
   std::vector<int> machines{};  // of each rank; empty: one. Between them nothing is direct
   bool pulls = false;           // reductions with dynamic tiles pull instead of getting
   bool has_team = false;        // the ranks of each machine have one, and so has every link
+  bool has_windows = false;     // which reaches their windows
 };
 
 /// LoweredConnection::planned() of all.

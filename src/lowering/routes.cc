@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <optional>
 
 #include "schedule/index.h"
 
@@ -27,13 +28,30 @@ struct Allowed {
   bool is_passed_on = false;
   bool team_store = true;
   bool team_load = true;
+  // Blocks at both ends of a team's way: of outputs where the sender keeps the data that it stores
+  // to all, of inputs where the receiver adds its own data. None: the end has no such block.
+  std::optional<int> stored_by_sender, stored_by_receiver, loaded_of_sender, loaded_of_receiver;
 
   bool get() const { return get_by_sender && (get_by_receiver || !has_receiver); }
+  // Ends that a part of a schedule leaves out are not known, and the whole schedule decides.
+  bool put_by_team() const {
+    return put && !is_passed_on && stored_by_sender.has_value() &&
+           stored_by_sender == stored_by_receiver;
+  }
+  bool get_by_team() const {
+    return get() && loaded_of_sender.has_value() && loaded_of_sender == loaded_of_receiver;
+  }
 };
 
 /// The other end of a connection of `rank`.
 int peer_over(const Connection& connection, int rank) {
   return connection.sender == rank ? connection.receiver : connection.sender;
+}
+
+/// The block, if it is one of `buffer`.
+std::optional<int> block_in(const std::optional<schedule::BlockReference>& reference,
+                            Buffer buffer) {
+  return reference && reference->buffer == buffer ? std::optional(reference->block) : std::nullopt;
 }
 
 /// Returns the allowed routes, by connection. It skips connections that do not exist: the check of
@@ -57,6 +75,8 @@ std::vector<Allowed> look_at(const Schedule& schedule, std::span<const int> mach
             of.put &= stores;
             of.get_by_receiver |= instruction.reduce || passes_on;
             of.is_passed_on |= passes_on;
+            of.stored_by_receiver = block_in(instruction.target, Buffer::Output);
+            of.loaded_of_receiver = block_in(instruction.source, Buffer::Input);
             of.team_load &= has_team && instruction.reduce && instruction.source &&
                             reaches_team(schedule, machines, rank, instruction.receive_from,
                                          at(schedule.connections, connection).tag);
@@ -64,6 +84,8 @@ std::vector<Allowed> look_at(const Schedule& schedule, std::span<const int> mach
           for (const int connection : instruction.send_to) {
             if (!exists(connection)) continue;
             at(allowed, connection).get_by_sender &= sends_input;
+            at(allowed, connection).stored_by_sender = block_in(instruction.target, Buffer::Output);
+            at(allowed, connection).loaded_of_sender = block_in(instruction.source, Buffer::Input);
             at(allowed, connection).team_store &=
                 has_team && reaches_team(schedule, machines, rank, instruction.send_to,
                                          at(schedule.connections, connection).tag);
@@ -91,6 +113,10 @@ const char* name_of(Way way) {
       return "team store";
     case Way::TeamLoad:
       return "team load";
+    case Way::TeamPut:
+      return "team put";
+    case Way::TeamGet:
+      return "team get";
   }
   return "unknown way";
 }
@@ -103,6 +129,11 @@ bool Routes::are_all_slots() const {
 bool Routes::use_team() const {
   return std::ranges::any_of(of_tags_,
                              [](const auto& entry) { return uses_team(entry.second.way); });
+}
+
+bool Routes::allow_windows() const {
+  return std::ranges::any_of(of_tags_,
+                             [](const auto& entry) { return entry.second.allows_windows; });
 }
 
 int Routes::tag_in_program(int tag) const {
@@ -168,7 +199,7 @@ Routes routes_of(const Schedule& schedule, std::span<const int> machines, bool h
   const bool is_on_one =
       std::ranges::adjacent_find(machines, std::ranges::not_equal_to()) == machines.end();
   struct Can {
-    bool get, put, team_store, team_load;
+    bool get, put, team_store, team_load, put_by_team = true, get_by_team = true;
   };
   std::map<int, Can> of_tags;  // all connections of the tag
   for (int i = 0; i < length(allowed); ++i) {
@@ -184,17 +215,21 @@ Routes routes_of(const Schedule& schedule, std::span<const int> machines, bool h
     if (leaves(i)) continue;
     can.get &= at(allowed, i).get();
     can.put &= at(allowed, i).put;
+    can.put_by_team &= at(allowed, i).put_by_team();
+    can.get_by_team &= at(allowed, i).get_by_team();
     routes[tag];
   }
   int stores = 0, loads = 0;
   for (auto& [tag, route] : routes) {
     const Can& can = of_tags[tag];
-    if (can.team_store && stores < kMostTeamTags) {
+    // Of two ranks, each sends to all others what it sends to one: then windows decide.
+    const bool loads_windows = can.team_load && can.get_by_team && !can.put_by_team;
+    if (can.team_store && !loads_windows && stores < kMostTeamTags) {
       ++stores;
-      route.way = Way::TeamStore;
+      route = {.way = Way::TeamStore, .allows_windows = can.put_by_team};
     } else if (can.team_load && loads < kMostTeamTags) {
       ++loads;
-      route.way = Way::TeamLoad;
+      route = {.way = Way::TeamLoad, .allows_windows = can.get_by_team};
     } else {
       route.way = can.get ? Way::DirectGet : can.put ? Way::DirectPut : Way::Slot;
     }

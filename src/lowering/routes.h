@@ -17,14 +17,15 @@
 //         machine;
 //   team load   where each instruction that receives there reduces a local operand with what comes
 //         from all other ranks of its machine. The order in which the ranks are reduced is nobody's.
+// A team store whose receivers only store what comes, and a team load whose senders only send their
+// input, may do without slots, where the team reaches the buffers (Route::allows_windows).
 // All connections of one tag go one way: a way that every one of them may go, a get before a put.
-// Where there is a team, its ways come first, a store before a load; a schedule has kMostTeamTags
-// of either. Where partial sums travel there are no gets: a chain would have one at its first hop
-// alone. (On several machines, chains go between machines.)
-// Between machines all bytes go through slots, whatever the form; only connections inside machines
-// decide on the route.
-// Each message (PointToPoint) is moved by a worker of one instruction at either end, so that all
-// are puts.
+// Where there is a team, its ways come first, a store before a load that allows no windows; a
+// schedule has kMostTeamTags of either. Where partial sums travel there are no gets: a chain would
+// have one at its first hop alone. (On several machines, chains go between machines.) Between
+// machines all bytes go through slots, whatever the form; only connections inside machines decide
+// on the route. Each message (PointToPoint) is moved by a worker of one instruction at either end,
+// so that all are puts.
 //
 // Who may use it: planner, executors, tools. Thread safety: values.
 #pragma once
@@ -52,6 +53,8 @@ class Routes {
   bool are_all_slots() const;
   /// Does any go by a team?
   bool use_team() const;
+  /// May any do without slots, where the team reaches windows?
+  bool allow_windows() const;
   /// The tag in programs of the connections that have `tag` in the schedule. Teams have connections
   /// of their own: all slots of one store, or of one load, are at one step, which other uses would
   /// undo.

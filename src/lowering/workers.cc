@@ -94,8 +94,8 @@ bool only_advertises(const WorkerShape& worker, std::span<const Route> routes,
       worker.receives.size() + worker.sends.size() != 1) {
     return false;
   }
-  return worker.receives.empty() ? at(routes, worker.sends.front()).way == Way::DirectGet
-                                 : at(routes, worker.receives.front()).way == Way::DirectPut;
+  return worker.receives.empty() ? is_get(at(routes, worker.sends.front()).way)
+                                 : is_put(at(routes, worker.receives.front()).way);
 }
 
 bool takes_puts(const WorkerShape& worker, Mover mover, const Facilities& facilities) {
@@ -108,13 +108,13 @@ bool serves_pulls(const WorkerShape& worker, Mover mover) {
 
 /// Null: the worker's connections may go as they do.
 const char* fault_of_ways(const WorkerShape& worker, std::span<const Route> routes) {
-  const auto has = [&](const std::vector<int>& connections, Way way) {
+  const auto has = [&](const std::vector<int>& connections, bool (*is)(Way)) {
     return std::ranges::any_of(connections,
-                               [&](int connection) { return at(routes, connection).way == way; });
+                               [&](int connection) { return is(at(routes, connection).way); });
   };
-  if (has(worker.receives, Way::DirectPut) && !worker.only_stores)
+  if (has(worker.receives, is_put) && !worker.only_stores)
     return "is put to what it does not only store to its output";
-  if (has(worker.sends, Way::DirectGet) && !worker.only_sends_input)
+  if (has(worker.sends, is_get) && !worker.only_sends_input)
     return "is got from what it does not only send of its input";
   return nullptr;
 }

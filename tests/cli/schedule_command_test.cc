@@ -200,6 +200,20 @@ TEST(ScheduleCommand, PrintsAndProvesHowTheBytesGo) {
                               "whenever a rank is aborted")));
 }
 
+TEST(ScheduleCommand, PrintsHowATeamReachesWindows) {
+  const std::vector<std::string> of_team = {"all_reduce", "-a",    "two_shot_workers", "-n", "2",
+                                            "--lowered",  "--team"};
+  EXPECT_THAT(schedule(of_team).output,
+              AllOf(HasSubstr("rank 1 (team load)"), HasSubstr("rank 1 (team store)")));
+  std::vector<std::string> on_windows = of_team;
+  on_windows.emplace_back("--windows");
+  EXPECT_THAT(schedule(on_windows).output,
+              AllOf(HasSubstr("finish(input 0 + rank 1 (team get)) -> output 0, rank 1 (team put)"),
+                    Not(HasSubstr("await credit"))));
+  EXPECT_THAT(schedule({"all_reduce", "--lowered", "--windows"}).errors,
+              HasSubstr("--windows is about what a team reaches: add --team"));
+}
+
 // The page has the file of the schedule and the step of every instruction, and loads nothing.
 TEST(ScheduleCommand, WritesAPageThatPlaysIt) {
   const Outcome page = schedule({"all_reduce", "-a", "ring", "-n", "3", "--animate", "-"});

@@ -61,6 +61,22 @@ TEST(Demand, OfATeamCountsWhatTheSwitchCarriesOnce) {
   }
 }
 
+// S bytes of an all-reduce: through slots a GPU's threads read its input and the results in slots,
+// and write its operands to slots and the output. In windows they write nothing but one result for
+// all, and read nothing but one reduction of all.
+TEST(Demand, OfATeamOnWindowsHasNoCopies) {
+  for (const int nranks : {3, 8}) {
+    const Schedule two_shot = schedule_of(Collective::AllReduce, "two_shot_workers", nranks);
+    const AccessPlan plan = lower(two_shot, {.has_team = true, .has_windows = true}).value();
+    const Demand demand = demand_of(plan, {}).value();
+    EXPECT_DOUBLE_EQ(demand.load.team, 1 + 1.0 / nranks);
+    EXPECT_EQ(demand.work.moved.slot_copies, 0);
+    EXPECT_EQ(demand.work.moved.slot_reductions, 0);
+    EXPECT_EQ(demand.work.moved.direct_copies, 0);
+    EXPECT_NEAR(demand.work.moved.direct_reductions, 3.0 / nranks, 1e-9);
+  }
+}
+
 // Who reduces has more to do than who sends, with as many threads; who does both has all.
 TEST(Demand, OfWorkersSaysWhichShareOfTheThreadsMovesWhat) {
   const Demand two =

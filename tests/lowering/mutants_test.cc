@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <tuple>
 
 #include "lowering/check.h"
 #include "planner/form.h"
@@ -92,6 +93,27 @@ bool break_access(AccessPlan& plan, Way way, std::vector<Way> Accesses::*list) {
   return false;
 }
 
+/// Has the buffer a block for each rank?
+bool has_blocks(const AccessPlan& plan, schedule::Buffer buffer) {
+  const int blocks = buffer == schedule::Buffer::Input ? schedule::input_blocks(plan.schedule, 0)
+                                                       : schedule::output_blocks(plan.schedule, 0);
+  return blocks == plan.schedule.nranks;
+}
+
+/// A rank advertises another block than the others do.
+bool move_advertised(AccessPlan& plan, Way way) {
+  const int blocks = plan.schedule.nranks;
+  return break_first(plan, &LoweredWorker::steps, [&](LoweredWorker&, Steps& steps) {
+    const auto found = std::ranges::find_if(steps, [&](const Step& step) {
+      return step.event == Event::Advertise && step.memory &&
+             plan.connections[static_cast<size_t>(step.connection)].way == way;
+    });
+    if (found == steps.end() || !has_blocks(plan, found->memory->buffer)) return false;
+    found->memory->block = (found->memory->block + 1) % blocks;
+    return true;
+  });
+}
+
 bool has_dynamic_tiles(const LoweredWorker& lowered) {
   return lowered.plan.tiles == Tiles::Dynamic &&
          std::ranges::any_of(lowered.steps, [](const Step& step) { return step.connection >= 0; });
@@ -107,21 +129,21 @@ const Mutation kMutations[] = {
     {"a_put_that_nobody_awaits",
      [](AccessPlan& plan) {
        return erase(plan, &LoweredWorker::steps, [](const LoweredWorker&, const Step& step) {
-         return step.event == Event::AwaitArrival && step.way == Way::DirectPut;
+         return step.event == Event::AwaitArrival && is_put(step.way);
        });
      },
      {kAfterTheEnd, kRace, kNeverWritten}},
     {"a_put_that_nobody_announces",
      [](AccessPlan& plan) {
        return erase(plan, &LoweredWorker::steps, [](const LoweredWorker&, const Step& step) {
-         return step.event == Event::Announce && step.way == Way::DirectPut;
+         return step.event == Event::Announce && is_put(step.way);
        });
      },
      {kDeadlock}},
     {"a_put_that_is_announced_too_early",
      [](AccessPlan& plan) {
        return hasten(plan, [](const LoweredWorker&, const Step& step) {
-         return step.event == Event::Announce && step.way == Way::DirectPut;
+         return step.event == Event::Announce && is_put(step.way);
        });
      },
      {kAfterTheEnd, kRace, kNeverWritten}},
@@ -197,7 +219,7 @@ const Mutation kMutations[] = {
     {"a_chunk_of_a_team_that_nobody_awaits",
      [](AccessPlan& plan) {
        return erase(plan, &LoweredWorker::steps, [](const LoweredWorker&, const Step& step) {
-         return step.event == Event::AwaitArrival && uses_team(step.way);
+         return step.event == Event::AwaitArrival && uses_team(step.way) && uses_slots(step.way);
        });
      },
      {kOtherTile}},
@@ -215,7 +237,7 @@ const Mutation kMutations[] = {
     {"a_team_store_that_one_is_not_told_of",
      [](AccessPlan& plan) {
        return erase(plan, &LoweredWorker::steps, [](const LoweredWorker&, const Step& step) {
-         return step.event == Event::Announce && uses_team(step.way);
+         return step.event == Event::Announce && uses_team(step.way) && uses_slots(step.way);
        });
      },
      {kDeadlock, kWrongBlock}},
@@ -237,6 +259,18 @@ const Mutation kMutations[] = {
        });
      },
      {"before it has stored its own part"}},
+    {"a_team_put_to_some_ranks",
+     [](AccessPlan& plan) { return break_access(plan, Way::TeamPut, &Accesses::sends); },
+     {"not of all ranks of its machine"}},
+    {"a_team_get_from_some_ranks",
+     [](AccessPlan& plan) { return break_access(plan, Way::TeamGet, &Accesses::receives); },
+     {"not of all ranks of its machine"}},
+    {"a_team_put_to_another_block_of_one_rank",
+     [](AccessPlan& plan) { return move_advertised(plan, Way::TeamPut); },
+     {"by a team put to output block"}},
+    {"a_team_get_of_another_block_of_one_rank",
+     [](AccessPlan& plan) { return move_advertised(plan, Way::TeamGet); },
+     {"by a team get to input block"}},
     {"tiles_that_two_workers_move",
      [](AccessPlan& plan) {
        return break_first(plan, &LoweredWorker::steps, [](LoweredWorker& lowered, Steps& steps) {
@@ -307,17 +341,22 @@ struct Case {
   int nranks;
   bool pulls;
   bool has_team;
+  bool has_windows;
 };
 std::string name_of(const Case& c) {
   return fmt::format("{}_{}_{}_{}{}{}", c.mutation->name,
                      schedule::name_of(c.algorithm->collective), c.algorithm->name, c.nranks,
-                     c.pulls ? "_pulls" : "", c.has_team ? "_team" : "");
+                     c.pulls ? "_pulls" : "",
+                     c.has_windows ? "_windows"
+                     : c.has_team  ? "_team"
+                                   : "");
 }
 void PrintTo(const Case& c, std::ostream* out) { *out << name_of(c); }
 
 AccessPlan plan_of(const Case& c) {
   const Schedule schedule = c.algorithm->build(c.nranks, {.root = 1}).take();
-  return lower(schedule, {.pulls = c.pulls, .has_team = c.has_team}).take();
+  return lower(schedule, {.pulls = c.pulls, .has_team = c.has_team, .has_windows = c.has_windows})
+      .take();
 }
 
 std::vector<Case> cases() {
@@ -325,12 +364,15 @@ std::vector<Case> cases() {
   for (const Mutation& mutation : kMutations)
     for (const planner::Form& algorithm : planner::forms())
       for (const int nranks : {2, 3})
-        for (const auto& [pulls, has_team] :
-             {std::pair(false, false), {true, false}, {false, true}}) {
+        for (const auto& [pulls, has_team, has_windows] : {std::tuple(false, false, false),
+                                                           {true, false, false},
+                                                           {false, true, false},
+                                                           {false, true, true}}) {
           if (pulls && !schedule::reduces(algorithm.collective)) continue;
-          const Case c{&mutation, &algorithm, nranks, pulls, has_team};
+          const Case c{&mutation, &algorithm, nranks, pulls, has_team, has_windows};
           AccessPlan plan = plan_of(c);
           if (has_team && !plan.routes.use_team()) continue;
+          if (has_windows && !plan.routes.allow_windows()) continue;
           if (mutation.apply(plan)) result.push_back(c);
         }
   return result;

@@ -26,8 +26,8 @@ std::string text_of(const Routes& routes) {
   std::string text;
   for (const auto& [tag, route] : routes.of_tags()) {
     if (route.way == Way::Slot) continue;
-    text += fmt::format("{}{} {}{}", text.empty() ? "" : ", ", tag, name_of(route.way),
-                        route.is_final ? " final" : "");
+    text += fmt::format("{}{} {}{}{}", text.empty() ? "" : ", ", tag, name_of(route.way),
+                        route.is_final ? " final" : "", route.allows_windows ? " windows" : "");
   }
   return text;
 }
@@ -87,8 +87,8 @@ TEST(Routes, GoByATeamWhereOneRankSendsToAllOrReducesOfAll) {
       {{Collective::AllReduce, "one_shot"}, "0 team store"},
       {{Collective::AllReduce, "two_shot"}, "0 team load, 1 team store"},
       {{Collective::AllReduce, "recursive_doubling"}, ""},
-      {{Collective::Reduce, "direct"}, "0 team load"},
-      {{Collective::Broadcast, "direct"}, "0 team store"},
+      {{Collective::Reduce, "direct"}, "0 team load windows"},
+      {{Collective::Broadcast, "direct"}, "0 team store windows"},
       {{Collective::AllGather, "direct"}, "0 team store"},
       {{Collective::AllGather, "pat"}, ""},
       {{Collective::ReduceScatter, "direct"}, "0 team load"},
@@ -111,6 +111,31 @@ TEST(Routes, GoByATeamWhereOneRankSendsToAllOrReducesOfAll) {
       }
     }
   }
+}
+
+TEST(Routes, OfTwoRanksGoByALoadOfWindowsRatherThanByAStoreToSlots) {
+  const Schedule schedule =
+      planner::find_form(Collective::AllReduce, "two_shot_workers")->build(2, {}).take();
+  EXPECT_EQ(text_of(routes_of(schedule, {}, true)), "0 team load windows, 1 team store windows");
+}
+
+// Workers of several instructions advertise nothing.
+TEST(Routes, AllowWindowsWhereWorkersHaveOneInstruction) {
+  const std::pair<std::pair<Collective, const char*>, std::string> rows[] = {
+      {{Collective::AllReduce, "two_shot_workers"}, "0 team load windows, 1 team store windows"},
+      {{Collective::AllReduce, "one_shot"}, "0 team store"},
+      {{Collective::Reduce, "direct"}, "0 team load windows"},
+      {{Collective::Broadcast, "direct"}, "0 team store windows"},
+      {{Collective::AllGather, "direct_workers"}, "0 team store windows"},
+      {{Collective::ReduceScatter, "direct_workers"}, "0 team load windows"},
+  };
+  for (const auto& [algorithm, expected] : rows)
+    for (const int nranks : {3, 8}) {
+      const planner::Form* const form = planner::find_form(algorithm.first, algorithm.second);
+      ASSERT_NE(form, nullptr) << algorithm.second;
+      EXPECT_EQ(text_of(routes_of(form->build(nranks, {.root = 1}).take(), {}, true)), expected)
+          << schedule::name_of(algorithm.first) << " " << algorithm.second << " " << nranks;
+    }
 }
 
 TEST(Routes, AreDirectWhereverTheFormOfAnAlgorithmAllowsIt) {
