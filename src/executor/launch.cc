@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include "executor/protocol/advertisement.h"
 #include "executor/protocol/relay.h"
 
 namespace niccolite::executor {
@@ -26,7 +27,10 @@ lowering::Link link_of(const Launch& launch, const Port& port, const PortAddress
   const bool fills_slots = address.fills_slots_first && fits_in_slots(launch, port);
   return {.can_put = address.can_put && !fills_slots,
           .can_get = address.can_get && !fills_slots,
-          .has_team = address.team != nullptr};
+          .has_team = address.team != nullptr,
+          .has_windows = launch.team_windows != nullptr &&
+                         is_of_units(launch.works[static_cast<size_t>(port.work)].partition,
+                                     size_of(launch.type), advertisement::kAlignment)};
 }
 
 Status check_team_slots(const Launch& launch, size_t port) {
@@ -50,11 +54,22 @@ Status check_teams(const Launch& launch) {
     if (uses_team(launch.ports[port].way)) TRY(check_team_slots(launch, port));
   // An instruction's ports of a team have one tag, and there is one for each other rank of the
   // team.
-  const auto check = [&](uint32_t first, uint32_t count, Way way) -> Status {
+  const auto check = [&](uint32_t first, uint32_t count, bool has_own) -> Status {
     std::map<int, int> ports;  // by tag
+    std::map<int, Way> ways;
     for (uint32_t i = first; i < first + count; ++i) {
       const uint16_t port = program.indices[i];
-      if (launch.ports[port].way == way) ++ports[program.ports[port].tag];
+      if (!is_end_of_team(launch, port)) continue;
+      const int tag = program.ports[port].tag;
+      const Way way = launch.ports[port].way;
+      ++ports[tag];
+      if (ways.try_emplace(tag, way).first->second != way)
+        return Status::internal("ports of tag {} go by {} and by {}", tag, name_of(ways[tag]),
+                                name_of(way));
+      // A store to all ranks' windows reaches this rank's, too, and so does a load.
+      if (!uses_slots(way) && !has_own)
+        return Status::internal("port {} goes by {} without a block of its own", port,
+                                name_of(way));
     }
     if (ports.size() > 1) return Status::internal("an instruction goes by a team twice");
     for (const auto& [tag, number] : ports)
@@ -64,8 +79,8 @@ Status check_teams(const Launch& launch) {
     return {};
   };
   for (const CompactInstruction& each : program.instructions) {
-    TRY(check(each.send, each.send_count, Way::TeamStore));
-    TRY(check(each.receive, each.receive_count, Way::TeamLoad));
+    TRY(check(each.send, each.send_count, each.target == OperandBuffer::Output));
+    TRY(check(each.receive, each.receive_count, each.source == OperandBuffer::Input));
   }
   return {};
 }
@@ -114,7 +129,9 @@ Status check_plan(const Launch& launch, std::span<const lowering::WorkerPlan> wo
     const Way way = launch.ports[p].way;
     const Way planned = launch.program->ports[p].route.way;
     // Connections by a team have no other slots.
-    if ((way != Way::Slot || uses_team(planned)) && way != planned)
+    const bool is_of_windows = launch.program->ports[p].route.allows_windows &&
+                               launch.team_windows != nullptr && through_slots(way) == planned;
+    if ((way != Way::Slot || uses_team(planned)) && way != planned && !is_of_windows)
       return Status::internal("port {} goes by {}, its connection by {}", p, name_of(way),
                               name_of(planned));
   }

@@ -58,7 +58,8 @@ struct Buffers {
   void* scratch = nullptr;    // scratch_blocks blocks of partition.block_stride elements
   uint64_t input_bytes = 0;   // for finding out whose memory it is; 0: as that at its beginning
   uint64_t output_bytes = 0;  // the same
-  // By rank, in device memory: where peers see the buffer (advertisement::seen_by()). Null: nowhere
+  // By rank, in device memory: where peers see the buffer (advertisement::seen_by()), and behind
+  // the ranks its place in a team's windows (advertisement::place_of()). Null: nowhere
   // but at its own address, those whose PortAddress::opens_buffers says so, if at all.
   const uint64_t* input_shifts = nullptr;
   const uint64_t* output_shifts = nullptr;
@@ -99,9 +100,11 @@ struct Launch {
   std::shared_ptr<const Program>
       program;  // kept alive by the executor until the operation (or its graph) is gone
   Protocol protocol = Protocol::Simple;
-  FifoShape shape;                 // of all connections of the program but those by a team
-  FifoShape team_shape{};          // of these
-  int team_ranks = 0;              // that are in the team; 0: no connection is by one
+  FifoShape shape;         // of all connections of the program but those by a team
+  FifoShape team_shape{};  // of these
+  int team_ranks = 0;      // that are in the team; 0: no connection is by one
+  // The addresses of a team of the same ranks which reaches symmetric windows; null: none does.
+  std::byte* team_windows = nullptr;
   std::vector<PortAddress> ports;  // by port number; set_ports() sets them
   std::vector<Work> works;         // by the program's numbers
   DataType type = DataType::Uint8;
@@ -183,8 +186,15 @@ std::vector<lowering::Route> routes_in(const Launch& launch);
 /// Does this end of the connection advertise its user's buffer, which the other end puts to or gets
 /// from (protocol/advertisement.h)?
 inline bool advertises(const Launch& launch, size_t port) {
-  return launch.ports[port].way == (launch.program->ports[port].is_send ? lowering::Way::DirectGet
-                                                                        : lowering::Way::DirectPut);
+  const lowering::Way way = launch.ports[port].way;
+  return launch.program->ports[port].is_send ? lowering::is_get(way) : lowering::is_put(way);
+}
+
+/// Is this the end of a connection by a team that stores to all its ranks, or loads from them?
+inline bool is_end_of_team(const Launch& launch, size_t port) {
+  const lowering::Way way = launch.ports[port].way;
+  return launch.program->ports[port].is_send ? lowering::is_store_to_team(way)
+                                             : lowering::is_load_of_team(way);
 }
 
 /// Lowering's plans of the program's workers in this launch.

@@ -59,6 +59,12 @@ struct Partition {
   }
 };
 
+/// Do all blocks begin and end at multiples of `unit` bytes, if the buffer begins at one?
+constexpr bool is_of_units(const Partition& partition, uint64_t element_bytes, uint64_t unit) {
+  return partition.block_stride * element_bytes % unit == 0 &&
+         partition.count * element_bytes % unit == 0;
+}
+
 constexpr uint64_t divide_up(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
 constexpr uint64_t round_up(uint64_t a, uint64_t to) { return divide_up(a, to) * to; }
 

@@ -1,9 +1,12 @@
 // Programs by a multicast team, by the kernels' own source on the CPU (emulated_gpu.h).
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <deque>
 
 #include "executor/cuda/launch/launch_header.h"
+#include "executor/report.h"
 #include "planner/form.h"
 #include "tests/device/emulated_gpu.h"
 #include "tests/executor/host/cluster.h"
@@ -119,6 +122,155 @@ TEST(EmulatedTeam, RunsEveryAlgorithmThatGoesByOne) {
     });
   }
   EXPECT_GE(algorithms, 4 * 5);
+}
+
+/// The ranks' buffers of an operation, in their windows: at one place, but for a rank's own.
+class InWindows {
+ public:
+  static constexpr size_t kBytes = 128 << 10;  // of a window: inputs, then outputs
+  InWindows(const Cluster& cluster, const Case& of, const executor::host::OperationBuffers& plain)
+      : cluster_(cluster), plain_(plain), buffers_(plain), is_in_place_(of.options.is_in_place) {
+    const schedule::Collective collective = cluster.schedule().collective;
+    const size_t bytes = of.count * executor::size_of(of.type);
+    const size_t of_all = bytes * static_cast<size_t>(cluster.nranks());
+    const bool is_one = schedule::cuts_one_buffer(collective);
+    const bool gathers =
+        collective == schedule::Collective::AllGather || collective == schedule::Collective::Gather;
+    input_bytes_ = is_one || gathers ? bytes : of_all;
+    output_bytes_ = is_one || !gathers ? bytes : of_all;
+    for (int rank = 0; rank < cluster.nranks(); ++rank) {
+      const auto at = static_cast<size_t>(rank);
+      const auto* const input = static_cast<const std::byte*>(plain.inputs[at]);
+      auto* const output = static_cast<std::byte*>(plain.outputs[at]);
+      std::byte* const window = cluster.window_of(rank);
+      std::fill_n(window, kBytes, kPoison);
+      // A rank without an input, or without an output, has the other one where all have it.
+      const bool is_shared = is_in_place_ && input != nullptr && output != nullptr;
+      std::byte* inputs = window + kBytes / 4;
+      std::byte* outputs = window + kBytes / 2;
+      if (is_in_place_ && is_one) outputs = inputs;
+      if (is_shared && gathers) inputs = outputs + (input - output);
+      if (is_shared && !gathers && !is_one) outputs = inputs + (output - input);
+      if (input != nullptr) std::copy_n(input, input_bytes_, inputs);
+      buffers_.inputs[at] = input == nullptr ? nullptr : inputs;
+      buffers_.outputs[at] = output == nullptr ? nullptr : outputs;
+    }
+  }
+  const executor::host::OperationBuffers& buffers() const { return buffers_; }
+  void use_in(std::vector<Launch>& launches) const {
+    for (int rank = 0; rank < cluster_.nranks(); ++rank)
+      for (executor::Work& work : launches[static_cast<size_t>(rank)].works) {
+        if (work.buffers.input != nullptr) work.buffers.input_shifts = cluster_.shifts_of(rank);
+        if (work.buffers.output != nullptr) work.buffers.output_shifts = cluster_.shifts_of(rank);
+      }
+  }
+  /// Brings the results to the plain buffers; nothing else was written.
+  void end() const {
+    for (size_t rank = 0; rank < buffers_.outputs.size(); ++rank) {
+      if (buffers_.outputs[rank] == nullptr) continue;
+      auto* const output = static_cast<std::byte*>(buffers_.outputs[rank]);
+      std::copy_n(output, output_bytes_, static_cast<std::byte*>(plain_.outputs[rank]));
+      // In place there may be input behind it.
+      ASSERT_TRUE(is_in_place_ || output[output_bytes_] == kPoison);
+    }
+  }
+
+ private:
+  static constexpr std::byte kPoison{0xd5};
+  const Cluster& cluster_;
+  const executor::host::OperationBuffers plain_;
+  executor::host::OperationBuffers buffers_;
+  size_t input_bytes_ = 0, output_bytes_ = 0;
+  const bool is_in_place_;
+};
+
+void run_on_windows(Cluster& cluster, const Case& of) {
+  OperandOptions options = of.options;
+  options.reduction = Reduction{.op = of.op};
+  const Operands operands(cluster.schedule(), of.type, {of.count}, options);
+  const InWindows windows(cluster, of, operands.addresses());
+  std::vector<Launch> launches = cluster.launches(
+      {.count = of.count, .type = of.type, .reduction = options.reduction}, windows.buffers());
+  windows.use_in(launches);
+  ASSERT_TRUE(run(cluster, launches, of.seed));
+  ASSERT_NO_FATAL_FAILURE(windows.end());
+  ASSERT_NO_FATAL_FAILURE(operands.check());
+  ASSERT_TRUE(cluster.guards_intact());
+  ASSERT_TRUE(cluster.counters_consistent(/*has_advertisements=*/true));
+  ASSERT_EQ(cluster.control.report, 0u);
+  for (const GuardedMemory& memory : cluster.team_addresses())
+    for (size_t i = 0; i < memory.bytes(); ++i) ASSERT_EQ(memory.data()[i], std::byte{0});
+}
+
+bool are_slots_untouched(const Cluster& cluster) {
+  for (int rank = 0; rank < cluster.nranks(); ++rank) {
+    const std::byte* const begin = cluster.team_memory()[static_cast<size_t>(rank)].data();
+    if (std::any_of(begin, static_cast<const std::byte*>(cluster.window_of(rank)),
+                    [](std::byte byte) { return byte != std::byte{0}; }))
+      return false;
+  }
+  return true;
+}
+
+TEST(EmulatedTeam, RunsOnWindowsWithoutSlots) {
+  int without_slots = 0;
+  uint64_t seed = 100;
+  for (const int nranks : {2, 3, 4}) {
+    for (const planner::Form& form : planner::forms()) {
+      if (form.is_of_messages()) continue;
+      algorithms::Options options;
+      if (schedule::has_root(form.collective)) options.root = 1;
+      schedule::Schedule schedule = form.build(nranks, options).take();
+      const lowering::Routes routes = lowering::routes_of(schedule, {}, /*has_team=*/true);
+      if (!routes.allow_windows()) continue;
+      SCOPED_TRACE(
+          fmt::format("{} {} of {} ranks", schedule::name_of(form.collective), form.name, nranks));
+      const bool all = std::all_of(routes.of_tags().begin(), routes.of_tags().end(),
+                                   [](const auto& entry) { return entry.second.allows_windows; });
+      Cluster cluster = Cluster::by_team(std::move(schedule), shape_of(2), InWindows::kBytes);
+      const bool reduces = schedule::reduces(form.collective);
+      // Whole units, of one and of several rounds; then others, which go through slots.
+      for (const uint64_t count : {uint64_t{16}, uint64_t{144}, uint64_t{1536}, uint64_t{1537}}) {
+        SCOPED_TRACE(count);
+        for (const bool is_in_place : {false, true}) {
+          ASSERT_NO_FATAL_FAILURE(
+              run_on_windows(cluster, {.type = reduces ? DataType::Int32 : DataType::Uint8,
+                                       .count = count,
+                                       .options = {.is_in_place = is_in_place},
+                                       .seed = ++seed}));
+        }
+        if (!all) continue;
+        ASSERT_EQ(are_slots_untouched(cluster), count % 16 == 0);
+        without_slots += count % 16 == 0;
+      }
+    }
+  }
+  EXPECT_GE(without_slots, 3 * 3 * 5);
+}
+
+// All others have their buffers at one place.
+TEST(EmulatedTeam, ReportsARankWithAnotherPlace) {
+  const planner::Form* const form =
+      planner::find_form(schedule::Collective::AllReduce, "two_shot_workers");
+  for (const bool is_plain : {false, true}) {
+    Cluster cluster = Cluster::by_team(form->build(3, {}).take(), shape_of(1), InWindows::kBytes);
+    const Case of{.count = 256};
+    const Operands operands(cluster.schedule(), of.type, {of.count}, {});
+    const InWindows windows(cluster, of, operands.addresses());
+    std::vector<Launch> launches =
+        cluster.launches({.count = of.count, .type = of.type}, windows.buffers());
+    windows.use_in(launches);
+    executor::Buffers& last = launches[2].works[0].buffers;
+    if (is_plain)
+      last.input_shifts = last.output_shifts = nullptr;
+    else
+      last.input = static_cast<const std::byte*>(last.input) + 16;
+    emulation::abort_after(30'000, &cluster.control.abort);
+    ASSERT_TRUE(run(cluster, launches, 7));
+    const executor::Report report = executor::decode_report(cluster.control.report);
+    EXPECT_EQ(report.kind, executor::ReportKind::OtherMemory);
+    EXPECT_TRUE(cluster.guards_intact());
+  }
 }
 
 TEST(EmulatedTeam, ReducesEveryTypeThatSwitchesDo) {

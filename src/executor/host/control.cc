@@ -16,8 +16,7 @@ bool report(ControlWords& control, const Report& news) {
   uint64_t standing = word.load(std::memory_order_relaxed);
   for (;;) {
     const ReportKind kind = decode_report(standing).kind;
-    const bool yields =
-        kind == ReportKind::None || (is_wait(kind) && news.kind == ReportKind::Mismatch);
+    const bool yields = kind == ReportKind::None || (is_wait(kind) && !is_wait(news.kind));
     if (!yields) return false;
     if (word.compare_exchange_weak(standing, encode(news), std::memory_order_relaxed)) return true;
   }

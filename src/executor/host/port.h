@@ -165,6 +165,11 @@ class PortState {
   std::byte* chunk(std::ptrdiff_t distance) const {
     return taken_ != nullptr ? taken_ + distance : slot();
   }
+  /// By a team: the place of the present chunk in its windows (advertisement.h); 0: it goes through
+  /// slots.
+  uint64_t place(std::ptrdiff_t distance) const {
+    return taken_ == nullptr ? 0 : reinterpret_cast<uint64_t>(taken_ + distance);
+  }
   /// Is all of the operation's data in memory that this end has taken?
   bool has_taken() const { return taken_ != nullptr; }
 

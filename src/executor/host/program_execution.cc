@@ -44,22 +44,30 @@ void ProgramExecution::begin() {
                    port.is_send, steps, work.tag, work.turn);
       const lowering::Way way = launch.ports[number].way;
       // Whoever stores to a team's slots, or loads from them; the other ends have their own alone.
-      if (way == (port.is_send ? lowering::Way::TeamStore : lowering::Way::TeamLoad))
+      if (is_end_of_team(launch, number))
         state->go_by_team(launch.ports[number].team +
                           launch.team_shape.slot_offset(work.first_channel + channel, 0));
       if (!uses_slots(way)) {
         state->begin_advertisement(
             advertises(launch, number) ? AdvertisementRole::Makes : AdvertisementRole::Takes,
-            way == lowering::Way::DirectGet);
+            is_get(way));
       }
       ++state;
     }
   });
   if (launch.team_ranks > 0) team_ = Team::find(*plan_.machine(), launch);
+  for (const Work& work : launch.works) {
+    TeamWindows& windows = windows_.emplace_back();
+    if (launch.team_windows == nullptr) continue;
+    const Buffers& of = work.buffers;
+    windows.input = Team::find(*plan_.machine(), launch, of.input, of.input_bytes, of.input_shifts);
+    windows.output =
+        Team::find(*plan_.machine(), launch, of.output, of.output_bytes, of.output_shifts);
+  }
   if (UserMemorySteps::may_serve(launch)) user_memory_.emplace(plan_, reducer_);
   for (Worker& worker : workers_) {
     if (user_memory_) worker.use(*user_memory_);
-    if (launch.team_ranks > 0) worker.use(team_);
+    if (launch.team_ranks > 0) worker.use(team_, windows_);
     worker.make_advertisements();
   }
 }

@@ -1,5 +1,7 @@
 #include "executor/host/team.h"
 
+#include "executor/protocol/advertisement.h"
+
 namespace niccolite::executor::host {
 
 Team Team::find(gpu::virtual_::VirtualMachine& machine, const Launch& launch) {
@@ -12,16 +14,31 @@ Team Team::find(gpu::virtual_::VirtualMachine& machine, const Launch& launch) {
     if (first == nullptr || port.team < first) first = port.team;
     if (last == nullptr || port.team > last) last = port.team;
   }
+  if (first == nullptr) return {};
+  return find(machine, launch.team_ranks, first,
+              static_cast<size_t>(last - first) + launch.team_shape.slots_bytes());
+}
+
+Team Team::find(gpu::virtual_::VirtualMachine& machine, const Launch& launch, const void* buffer,
+                uint64_t bytes, const uint64_t* shifts) {
+  if (buffer == nullptr || shifts == nullptr) return {};
+  const uint64_t place =
+      advertisement::place_of(shifts[launch.program->nranks], reinterpret_cast<uint64_t>(buffer));
+  if (place == 0) return {};
+  return find(machine, launch.team_ranks, advertisement::address_of(launch.team_windows, place),
+              bytes);
+}
+
+Team Team::find(gpu::virtual_::VirtualMachine& machine, int ranks, const std::byte* first,
+                size_t bytes) {
   Team team;
-  if (first == nullptr) return team;
   size_t offset = 0;
   team.memory_ = machine.multicast_memory(first, &offset);
   if (team.memory_ == nullptr) return {};
   team.base_ = first;
   team.members_.resize(static_cast<size_t>(team.memory_->devices()));
-  const size_t needed = static_cast<size_t>(last - first) + launch.team_shape.slots_bytes();
-  if (team.members_.size() != static_cast<size_t>(launch.team_ranks) ||
-      team.memory_->find(offset, team.members_) < needed) {
+  if (team.members_.size() != static_cast<size_t>(ranks) ||
+      team.memory_->find(offset, team.members_) < bytes) {
     return {};
   }
   return team;

@@ -71,6 +71,11 @@ void Worker::make_advertisements() {
   if (user_memory_ != nullptr) make_places();
 }
 
+void Worker::use(const Team& team, std::span<const TeamWindows> windows) {
+  team_ = &team;
+  windows_ = &windows[static_cast<size_t>(work_ - plan_->launch().works.data())];
+}
+
 uint64_t Worker::seen_by_peer(uint32_t index, const std::byte* memory,
                               const uint64_t* shifts) const {
   const uint16_t number = plan_->program().indices[index];
@@ -85,13 +90,47 @@ uint64_t Worker::seen_by_peer(uint32_t index, const std::byte* memory,
 uint64_t Worker::put_address(uint32_t index) const {
   const CompactInstruction& only = instruction();
   if (bytes_ == 0) return 0;
+  if (uses_team(way_of(index))) return place_of(only.target, only.target_block);
   return seen_by_peer(index, local(only.target, only.target_block), work_->buffers.output_shifts);
 }
 
 uint64_t Worker::get_address(uint32_t index) const {
   const CompactInstruction& only = instruction();
   if (reducer_->scales_input() || bytes_ == 0) return 0;
+  if (uses_team(way_of(index))) return place_of(only.source, only.source_block);
   return seen_by_peer(index, local(only.source, only.source_block), work_->buffers.input_shifts);
+}
+
+lowering::Way Worker::way_of(uint32_t index) const {
+  return plan_->launch().ports[plan_->program().indices[index]].way;
+}
+
+uint64_t Worker::place_of(OperandBuffer buffer, uint32_t block) const {
+  const bool is_input = buffer == OperandBuffer::Input;
+  const uint64_t* const shifts =
+      is_input ? work_->buffers.input_shifts : work_->buffers.output_shifts;
+  if (shifts == nullptr || plan_->launch().team_windows == nullptr) return 0;
+  return advertisement::place_of(shifts[plan_->program().nranks],
+                                 reinterpret_cast<uint64_t>(local(buffer, block)));
+}
+
+// One address of the team is one place in the windows of all ranks, the own one included. So all
+// that one instruction loads, or stores, has the place of the own block, or nothing has a place:
+// else a rank breaks the contract of symmetric windows.
+bool Worker::have_one_place(uint32_t first, uint32_t count, OperandBuffer buffer, uint32_t block) {
+  for (uint32_t i = first; i < first + count; ++i) {
+    const PortState& end = port(i);
+    if (!end.goes_by_team() || uses_slots(way_of(i))) continue;
+    blocked_ = i;
+    if (end.place(distance_) != place_of(buffer, block)) {
+      report_once(ReportKind::OtherMemory, i, 0);
+      return false;
+    }
+    // As in may_begin().
+    const Team& windows = buffer == OperandBuffer::Input ? windows_->input : windows_->output;
+    if (end.has_taken() && !windows.is_complete()) return false;
+  }
+  return true;
 }
 
 bool Worker::only_awaits() const {
@@ -181,7 +220,13 @@ bool Worker::may_begin() {
     return false;
   }
   if (pulls()) return has_pulled_tile_arrived();
-  return is_packed(plan_->launch().protocol) || all_arrived();
+  if (is_packed(plan_->launch().protocol)) return true;
+  if (!all_arrived()) return false;
+  if (team_ == nullptr || bytes_ == 0) return true;
+  const CompactInstruction& present = instruction();
+  return have_one_place(present.receive, present.receive_count, present.source,
+                        present.source_block) &&
+         have_one_place(present.send, present.send_count, present.target, present.target_block);
 }
 
 // Looks at the whole slot with Simple, at the present strip otherwise.
@@ -226,10 +271,14 @@ void Worker::look_for_mismatch() {
 }
 
 void Worker::report_mismatch(uint32_t index, uint16_t tag) {
+  report_once(ReportKind::Mismatch, index, tag);
+}
+
+void Worker::report_once(ReportKind kind, uint32_t index, uint16_t tag) {
   if (has_reported_) return;
   const Program& program = plan_->program();
   const Port& port = program.ports[program.indices[index]];
-  has_reported_ = report(*plan_->launch().control, {.kind = ReportKind::Mismatch,
+  has_reported_ = report(*plan_->launch().control, {.kind = kind,
                                                     .peer = static_cast<uint32_t>(port.peer),
                                                     .own_tag = work_->tag,
                                                     .peer_tag = tag});
@@ -296,9 +345,24 @@ const std::byte* Worker::local_operand(std::byte* staging, [[maybe_unused]] size
   return staging;
 }
 
-// The strip of all members' slots, in the order in which they joined, the local operand in its own.
+// This strip of a block in a member's window.
+std::byte* Worker::in_window(const Team& windows, size_t member, OperandBuffer buffer,
+                             uint32_t block) const {
+  const void* const begin =
+      buffer == OperandBuffer::Input ? work_->buffers.input : work_->buffers.output;
+  return windows.memory(member) + (local(buffer, block) - static_cast<const std::byte*>(begin));
+}
+
+// The strip of all members' windows, or of all members' slots, the local operand in its own; in the
+// order in which they joined.
 uint32_t Worker::load_from_team(const PortState& from, std::byte* staging,
                                 const std::byte** operands) {
+  if (from.has_taken()) {
+    const CompactInstruction& present = instruction();
+    for (size_t member = 0; member < windows_->input.size(); ++member)
+      operands[member] = in_window(windows_->input, member, present.source, present.source_block);
+    return static_cast<uint32_t>(windows_->input.size());
+  }
   std::memcpy(from.slot() + offset_, local_operand(staging, kStagingBytes), strip_);
   for (size_t member = 0; member < team_->size(); ++member)
     operands[member] = team_->at(member, from.team_slot()) + offset_;
@@ -306,6 +370,13 @@ uint32_t Worker::load_from_team(const PortState& from, std::byte* staging,
 }
 
 void Worker::store_to_team(const PortState& to, const std::byte* result) {
+  if (to.has_taken()) {
+    const CompactInstruction& present = instruction();
+    for (size_t member = 0; member < windows_->output.size(); ++member)
+      std::memmove(in_window(windows_->output, member, present.target, present.target_block),
+                   result, strip_);
+    return;
+  }
   for (size_t member = 0; member < team_->size(); ++member)
     std::memcpy(team_->at(member, to.team_slot()) + offset_, result, strip_);
 }
@@ -354,11 +425,15 @@ uint32_t Worker::gather(std::byte* staging, const std::byte** operands) {
 void Worker::deliver(const std::byte* result) {
   const CompactInstruction& present = instruction();
   const Protocol protocol = plan_->launch().protocol;
-  if (present.target != OperandBuffer::None) {
+  // A store to windows reaches the target, too.
+  bool is_in_target = false;
+  for (uint32_t i = 0; i < present.send_count; ++i)
+    is_in_target |= send_port(i).goes_by_team() && send_port(i).has_taken();
+  bool is_stored_to_team = false;
+  if (present.target != OperandBuffer::None && !is_in_target) {
     std::byte* target = local(present.target, present.target_block);
     if (target != result) std::memcpy(target, result, strip_);
   }
-  bool is_stored_to_team = false;
   for (uint32_t i = 0; i < present.send_count; ++i) {
     const PortState& to = send_port(i);
     // The peer, or the proxy, reads it where it is.

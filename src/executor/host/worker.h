@@ -15,7 +15,8 @@
 // block.
 //
 // By a team (team.h) a chunk is stored once to the slots of all ranks of the machine, or the slots
-// of all are loaded as one operand, after the local operand was put in the own one.
+// of all are loaded as one operand, after the local operand was put in the own one. Where all ranks
+// have advertised one place of their windows, it is stored there, or loaded from there.
 //
 // At connections to other machines chunks may lie in the user's memory instead of slots
 // (user_memory_steps.h, worker_user_memory.cc).
@@ -47,8 +48,9 @@ class Worker {
 
   /// Called before make_advertisements(); `user_memory` outlives the worker.
   void use(const UserMemorySteps& user_memory);
-  /// Called before make_advertisements(), where ports go by a team; `team` outlives the worker.
-  void use(const Team& team) { team_ = &team; }
+  /// Called before make_advertisements(), where ports go by a team; both outlive the worker.
+  /// `windows`: by work.
+  void use(const Team& team, std::span<const TeamWindows> windows);
   /// Called once, when all ports have begun, and before run().
   void make_advertisements();
 
@@ -90,6 +92,10 @@ class Worker {
   /// may be put, or may be read, as that rank sees it; 0: data go through slots.
   uint64_t put_address(uint32_t index) const;
   uint64_t get_address(uint32_t index) const;
+  lowering::Way way_of(uint32_t index) const;
+  /// Returns the place of the present chunk of a buffer in the team's windows; 0: it has none.
+  uint64_t place_of(OperandBuffer buffer, uint32_t block) const;
+  bool have_one_place(uint32_t first, uint32_t count, OperandBuffer buffer, uint32_t block);
   /// Do others do all that the present instruction is for?
   bool only_awaits() const;
   bool is_released();
@@ -126,6 +132,7 @@ class Worker {
   Arrival arrival(uint32_t receive) const;
   bool all_arrived();
   void report_mismatch(uint32_t index, uint16_t tag);
+  void report_once(ReportKind kind, uint32_t index, uint16_t tag);
   uint64_t strip_bytes() const;
   bool move_strip();
   uint32_t gather(std::byte* staging, const std::byte** operands);
@@ -133,6 +140,8 @@ class Worker {
   const std::byte* local_operand(std::byte* staging, size_t room);
   uint32_t load_from_team(const PortState& from, std::byte* staging, const std::byte** operands);
   void store_to_team(const PortState& to, const std::byte* result);
+  std::byte* in_window(const Team& windows, size_t member, OperandBuffer buffer,
+                       uint32_t block) const;
   void deliver(const std::byte* result);
   void finish();
 
@@ -162,6 +171,7 @@ class Worker {
   uint64_t strip_ = 0;         // bytes of the present strip
 
   const Team* team_ = nullptr;                    // null: no port goes by one
+  const TeamWindows* windows_ = nullptr;          // of the work; null as above
   const UserMemorySteps* user_memory_ = nullptr;  // null: not for this operation
   bool is_draining_ = false;  // all is done, except for chunks on their way from user memory
 

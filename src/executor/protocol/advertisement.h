@@ -37,11 +37,16 @@
 // kernel reads the table when it runs, and the table says "nowhere" once the window has ended: so a
 // graph that was captured before goes on with slots.
 //
+// Over a connection by a team (lowering/plan.h) memory is advertised, too, if the team reaches it:
+// not by an address, but by its place in the windows that the team reaches, which is the same on
+// all ranks. The table of distances has the distance to it behind the distances to ranks.
+//
 // An advertisement is one word, so that it is whole, and carries the call's tag (call_tag.h): a
 // taker that finds another call's advertisement has touched nothing yet. An exposing sender's
 // advertisement also says whether it serves pulls (pull.h).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace niccolite::executor::advertisement {
@@ -70,6 +75,19 @@ inline constexpr uint64_t kUnseen = 1;
 /// Returns the address at which the rank of `shift` sees `address`; 0: nowhere.
 constexpr uint64_t seen_by(uint64_t shift, uint64_t address) {
   return shift == kUnseen ? 0 : address + shift;
+}
+/// A place in windows: bytes from the beginning of the team's range, where kFirstPlace is, so that
+/// no place is 0.
+inline constexpr uint64_t kFirstPlace = 4096;
+/// Returns the place of memory in windows; 0: it has none. `shift`: from a table. The instructions
+/// of a team move whole units.
+constexpr uint64_t place_of(uint64_t shift, uint64_t address) {
+  const uint64_t place = seen_by(shift, address);
+  return place % kAlignment == 0 ? place : 0;
+}
+/// `range`: the team's addresses.
+constexpr std::byte* address_of(std::byte* range, uint64_t place) {
+  return range + (place - kFirstPlace);
 }
 constexpr uint16_t tag_in(uint64_t advertisement) { return static_cast<uint16_t>(advertisement); }
 

@@ -7,6 +7,7 @@
 #include <random>
 #include <thread>
 
+#include "executor/protocol/advertisement.h"
 #include "executor/protocol/call_tag.h"
 #include "executor/protocol/ll.h"
 #include "executor/protocol/ll128.h"
@@ -63,14 +64,18 @@ Cluster::Cluster(schedule::Schedule schedule, Protocol protocol, const FifoShape
 
 Cluster::Cluster(std::vector<schedule::Schedule> schedules, Protocol protocol,
                  const FifoShape& shape)
-    : Cluster(std::move(schedules), protocol, shape, /*has_team=*/false) {}
+    : Cluster(std::move(schedules), protocol, shape, /*has_team=*/false, /*window_bytes=*/0) {}
 
-Cluster Cluster::by_team(schedule::Schedule schedule, const FifoShape& shape) {
-  return Cluster({std::move(schedule)}, Protocol::Simple, shape, /*has_team=*/true);
+Cluster Cluster::by_team(schedule::Schedule schedule, const FifoShape& shape, size_t window_bytes) {
+  return Cluster({std::move(schedule)}, Protocol::Simple, shape, /*has_team=*/true, window_bytes);
+}
+
+std::byte* Cluster::window_of(int rank) const {
+  return team_memory_[static_cast<size_t>(rank)].data() + team_slots_bytes();
 }
 
 Cluster::Cluster(std::vector<schedule::Schedule> schedules, Protocol protocol,
-                 const FifoShape& shape, bool has_team)
+                 const FifoShape& shape, bool has_team, size_t window_bytes)
     : schedules_(std::move(schedules)),
       protocol_(protocol),
       shape_(shape),
@@ -79,9 +84,14 @@ Cluster::Cluster(std::vector<schedule::Schedule> schedules, Protocol protocol,
   team_shape_.slot_bytes += 128;
   const auto nranks = static_cast<size_t>(schedules_[0].nranks);
   for (size_t rank = 0; has_team && rank < nranks; ++rank) {
-    const size_t bytes = nranks * lowering::kTeamPlaces * team_shape_.slots_bytes();
+    const size_t bytes = team_slots_bytes() + window_bytes;
     team_memory_.emplace_back(bytes);
     team_addresses_.emplace_back(bytes);
+    if (window_bytes == 0) continue;
+    // No rank reaches another's window but by the team.
+    std::vector<uint64_t>& shifts = window_shifts_.emplace_back(nranks + 1, advertisement::kUnseen);
+    shifts[nranks] =
+        advertisement::kFirstPlace - reinterpret_cast<uint64_t>(team_memory_.back().data());
   }
   for (const schedule::Schedule& schedule : schedules_) {
     const lowering::Routes routes = lowering::routes_of(schedule, {}, has_team);
@@ -208,6 +218,8 @@ std::vector<Launch> Cluster::launches(const std::vector<Part>& parts, DataType t
     launch.shape = shape_;
     if (has_team_) launch.team_shape = team_shape_;
     if (has_team_) launch.team_ranks = nranks();
+    if (!window_shifts_.empty())
+      launch.team_windows = team_addresses_[static_cast<size_t>(rank)].data();
     launch.type = type;
     launch.reduction = reduction;
     launch.control = &control;

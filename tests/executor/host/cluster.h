@@ -13,6 +13,7 @@
 
 #include "executor/host/kernel.h"
 #include "executor/launch.h"
+#include "lowering/routes.h"
 #include "schedule/schedule.h"
 
 namespace niccolite::executor::host {
@@ -74,7 +75,9 @@ class Cluster {
   Cluster(schedule::Schedule schedule, Protocol protocol, const FifoShape& shape);
   /// By Simple. What can goes by a multicast team of all ranks, whose memory and addresses
   /// team_memory() and team_addresses() are. Only kernels of GPUs run it.
-  static Cluster by_team(schedule::Schedule schedule, const FifoShape& shape);
+  /// Each rank has a window of `window_bytes` that the team reaches: window_of().
+  static Cluster by_team(schedule::Schedule schedule, const FifoShape& shape,
+                         size_t window_bytes = 0);
   /// Connections with the same ends and tag are one, whichever schedules and channels use them.
   Cluster(std::vector<schedule::Schedule> schedules, Protocol protocol, const FifoShape& shape);
 
@@ -86,6 +89,11 @@ class Cluster {
   /// memory that nobody may touch).
   const std::vector<GuardedMemory>& team_memory() const { return team_memory_; }
   const std::vector<GuardedMemory>& team_addresses() const { return team_addresses_; }
+  std::byte* window_of(int rank) const;
+  /// Buffers::input_shifts of what lies in the rank's window; as long as the cluster lives.
+  const uint64_t* shifts_of(int rank) const {
+    return window_shifts_[static_cast<size_t>(rank)].data();
+  }
 
   /// Lets all connections stand at `step`, as if that many slots had been sent and received, most
   /// of them nearly empty.
@@ -126,7 +134,10 @@ class Cluster {
 
  private:
   Cluster(std::vector<schedule::Schedule> schedules, Protocol protocol, const FifoShape& shape,
-          bool has_team);
+          bool has_team, size_t window_bytes);
+  size_t team_slots_bytes() const {
+    return static_cast<size_t>(nranks()) * lowering::kTeamPlaces * team_shape_.slots_bytes();
+  }
   enum class Channels : uint8_t { Apart, InTurns };
   std::vector<Launch> launches(const std::vector<Part>& parts, DataType type,
                                const Reduction& reduction, Channels channels);
@@ -139,7 +150,8 @@ class Cluster {
   FifoShape shape_;
   FifoShape team_shape_;  // longer slots than the others
   bool has_team_ = false;
-  std::vector<GuardedMemory> team_memory_, team_addresses_;
+  std::vector<GuardedMemory> team_memory_, team_addresses_;  // slots, then the window
+  std::vector<std::vector<uint64_t>> window_shifts_;         // by rank; empty: there are no windows
   std::vector<std::vector<std::shared_ptr<const Program>>> programs_;     // [schedule][rank]
   std::map<std::tuple<int, int, int>, const ConnectionMemory*> by_ends_;  // sender, receiver, tag
   std::vector<std::unique_ptr<ConnectionMemory>> connections_;            // as first named

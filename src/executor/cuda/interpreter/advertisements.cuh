@@ -39,8 +39,18 @@ __device__ __forceinline__ const std::byte* advertised_memory(const LaunchHeader
                       Operation::element_bytes(header);
 }
 
-/// Returns the address at which the port's peer sees that memory; 0: nowhere, and data go through
-/// slots.
+/// Returns the place of memory in the windows that a team reaches; 0: it has none. `shifts`: of its
+/// buffer.
+__device__ __forceinline__ uint64_t place_of(const LaunchHeader& header, const uint64_t* shifts,
+                                             uint64_t address) {
+  if (shifts == nullptr || header.team_windows == nullptr) return 0;
+  // Written by the host before this kernel was queued.
+  return advertisement::place_of(
+      ptx::load<uint64_t>(reinterpret_cast<const std::byte*>(shifts + header.place_at)), address);
+}
+
+/// Returns the address at which the port's peer sees that memory, or its place in a team's windows;
+/// 0: nowhere, and data go through slots.
 template <typename Operation>
 __device__ __forceinline__ uint64_t advertised_address(const LaunchHeader& header,
                                                        const WorkTask& work, const PortTask& port,
@@ -51,6 +61,9 @@ __device__ __forceinline__ uint64_t advertised_address(const LaunchHeader& heade
   const bool is_send = (port.end & PortTask::kSendEnd) != 0;
   const uint64_t* shifts = is_send ? work.input_shifts : work.output_shifts;
   uint64_t seen = 0;
+  if (Operation::kByTeam && (port.end & PortTask::kTeam) != 0) {
+    return place_of(header, shifts, address);
+  }
   if (shifts != nullptr) {
     // Written by the host before this kernel was queued.
     seen = advertisement::seen_by(ptx::load<uint64_t>(reinterpret_cast<const std::byte*>(

@@ -74,7 +74,9 @@ __device__ __forceinline__ void start_port(const LaunchHeader& header, const Por
   state.is_followed = (task.end & PortTask::kFollowed) != 0;
   state.is_relay = (task.end & PortTask::kRelay) != 0;
   state.by_team = by_team;
-  state.is_team_end = (task.end & PortTask::kTeamEnd) != 0;
+  state.team_end = (task.end & PortTask::kTeamEnd) == 0 ? TeamEnd::None
+                   : is_direct                          ? TeamEnd::OfWindows
+                                                        : TeamEnd::OfSlots;
   if (is_send) {
     state.cached = takes_advertisement ? base - header.shape.depth : remote;
   } else {

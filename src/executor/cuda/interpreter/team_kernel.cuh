@@ -23,9 +23,9 @@ struct ByTeam : Operation {
 
 /// Where one instruction's chunk comes from and goes to.
 struct TeamMove {
-  const std::byte* staged_source;  // of a team load: the local operand; else null
+  const std::byte* staged_source;  // of a team load from slots: the local operand; else null
   std::byte* staged;               // and the own slot that it goes to
-  const std::byte* team_source;    // the same slot of all members
+  const std::byte* team_source;    // the same slot of all members, or one place of their windows
   std::byte* const* operands;      // and other operands, in reduction order
   uint32_t operand_count;
   std::byte* team_target;  // of a team store, else null
@@ -70,9 +70,9 @@ __device__ __forceinline__ void team_chunk(const WorkerThreads& worker, const Te
           move.staged + unit * kVec16,
           load_unit<Element>(move.staged_source + unit * kVec16, bytes_of(unit), move.width));
     }
-    // Behind these stores, and behind what the members have announced.
-    ptx::fence_aliases();
   }
+  // Behind these stores, and behind what the members have announced.
+  if (move.team_source != nullptr) ptx::fence_aliases();
   for (uint32_t first = worker.rank; first < units; first += kUnroll * worker.size) {
     // Calls function(i, unit) for the thread's units. The thread itself has staged them.
     const auto each = [&](auto&& function) {
@@ -147,7 +147,35 @@ __device__ __forceinline__ void team_chunk(const WorkerThreads& worker, const Te
 /// Ports of an instruction's list by which it stores to a team, or loads from one.
 __device__ __forceinline__ uint32_t ports_by_team(const Cta& cta, const PortUse* uses,
                                                   uint32_t count) {
-  return count != 0 && cta.ports[uses[0].port].is_team_end != 0 ? cta.header.team_peers : 0;
+  return count != 0 && cta.ports[uses[0].port].team_end != TeamEnd::None ? cta.header.team_peers
+                                                                         : 0;
+}
+
+/// One address of the team is one place in the windows of all ranks, the own one included. So the
+/// peers of all `count` ports by which an instruction loads, or stores, have advertised the place
+/// of the own block, or nothing has a place: else a rank breaks the contract of symmetric windows.
+/// The first round is enough, since the places of later ones follow. All threads call it with the
+/// same arguments. False, alike: reported until the operation was aborted.
+template <typename Operation>
+__device__ __forceinline__ bool have_one_place(const Cta& cta, const PortUse* uses, uint32_t count,
+                                               const uint64_t* shifts, const std::byte* own) {
+  if (own == nullptr || cta.header.team_windows == nullptr) return true;
+  const uint64_t place = place_of(cta.header, shifts, reinterpret_cast<uint64_t>(own));
+  for (uint32_t i = 0; i < count; ++i) {
+    const PortState& port = cta.ports[uses[i].port];
+    if (port.team_end != TeamEnd::OfWindows) continue;
+    const uint64_t theirs =
+        has_agreed(port)
+            ? reinterpret_cast<uint64_t>(chunk_at<Operation>(cta, port, uses[i], /*round=*/0))
+            : 0;
+    if (theirs == place) continue;
+    constexpr uint32_t kNanosecondsPerLook = 100'000;
+    const Awaited other{port.peer, Awaited::kNoTag, ReportKind::OtherMemory};
+    for (SimpleWait wait(cta.header, *cta.work); wait.look(other, ptx::kSpinsPerReport);)
+      ptx::sleep(kNanosecondsPerLook);
+    return false;
+  }
+  return true;
 }
 
 /// Runs one instruction, by all threads of the worker. False: aborted, in all threads alike.
@@ -187,17 +215,36 @@ __device__ __forceinline__ bool team_step(const Cta& cta, const WorkerThreads& w
   worker.barrier();
   if (plan.live == nullptr) return false;
 
+  if (round == 0 && plan.bytes != 0) {
+    // A copy onto itself has no target of its own in the plan.
+    const std::byte* const source = has_source ? operands[source_index] : nullptr;
+    const std::byte* const target = plan.target != nullptr ? plan.target : source;
+    if (!have_one_place<Operation>(cta, ports.receives, loaded, cta.work->input_shifts, source) ||
+        !have_one_place<Operation>(cta, ports.sends, stored, cta.work->output_shifts, target)) {
+      return false;
+    }
+  }
+  const bool gets = loaded != 0 && has_agreed(cta.ports[ports.receives[0].port]);
+  const bool puts = stored != 0 && has_agreed(cta.ports[ports.sends[0].port]);
+  const auto in_windows = [&](const std::byte* place) {
+    return advertisement::address_of(cta.header.team_windows, reinterpret_cast<uint64_t>(place));
+  };
   const int64_t offset = cta.header.team_offset;
   const uint32_t width = plan.is_loose == 0 ? cta.work->width : 1;
-  const TeamMove move{loaded != 0 ? operands[source_index] : nullptr,
-                      loaded != 0 ? operands[0] : nullptr,
-                      loaded != 0 ? operands[0] + offset : nullptr,
+  const bool stages = loaded != 0 && !gets;
+  const TeamMove move{stages ? operands[source_index] : nullptr,
+                      stages ? operands[0] : nullptr,
+                      gets          ? in_windows(operands[0])
+                      : loaded != 0 ? operands[0] + offset
+                                    : nullptr,
                       operands + loaded,
                       receives - loaded + (loaded == 0 && has_source ? 1u : 0u),
-                      stored != 0 ? sends[0] + offset : nullptr,
+                      puts          ? in_windows(sends[0])
+                      : stored != 0 ? sends[0] + offset
+                                    : nullptr,
                       sends + stored,
                       instruction.send_count - stored,
-                      plan.target,
+                      puts ? nullptr : plan.target,  // which the store to windows reaches, too
                       static_cast<uint32_t>(plan.bytes),
                       width};
   team_chunk<Operation>(worker, move);

@@ -70,6 +70,8 @@ Status set_team(const Launch& launch, LaunchHeader& header) {
   // All ports of a launch are in one team, whose addresses follow each other as the own ones do.
   for (const PortAddress& port : launch.ports)
     if (uses_team(port.way)) header.team_offset = port.team - port.slots;
+  header.team_windows = launch.team_windows;
+  header.place_at = static_cast<uint32_t>(launch.program->nranks);
   return {};
 }
 

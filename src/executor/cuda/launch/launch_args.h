@@ -90,12 +90,12 @@ struct PortTask {
   uint8_t channel;  // pattern channel
   uint8_t work;
   uint32_t end;  // rank of the peer; kSendEnd: this end sends; kDirectPut: data may be put
-                 // (advertisement.h); kStays: and are not passed on from there (Port::stays);
-                 // kDirectGet: data may be exposed; kOpens: the peer sees open buffers
-                 // (PortAddress::opens_buffers); kFollowed: the work's turn is followed by another
-                 // (Turn); kRelay: the other end is a proxy's (protocol/relay.h); kTeam: the
-                 // slots are a team's (LaunchHeader::team_shape); kTeamEnd: this end stores to the
-                 // slots of all members, or loads from them
+                 // (advertisement.h), also by a team to windows; kStays: and are not passed on from
+                 // there (Port::stays); kDirectGet: data may be exposed; kOpens: the peer sees open
+                 // buffers (PortAddress::opens_buffers); kFollowed: the work's turn is followed by
+                 // another (Turn); kRelay: the other end is a proxy's (protocol/relay.h); kTeam:
+                 // the slots are a team's (LaunchHeader::team_shape); kTeamEnd: this end stores to
+                 // the slots, or windows, of all members, or loads from them
 
   static constexpr uint32_t kSendEnd = uint32_t{1} << 31;
   static constexpr uint32_t kDirectPut = uint32_t{1} << 30;
@@ -127,6 +127,10 @@ enum class Advertisement : uint64_t {
   Pending,  // who takes: has seen none
   Agreed,   // who advertises: has. Who takes: has taken it
 };
+
+/// Does this end of a connection store to all members of a team, or load from them
+/// (PortTask::kTeamEnd)? To or from slots alone, or windows where all ranks have advertised some.
+enum class TeamEnd : uint8_t { None, OfSlots, OfWindows };
 
 /// Whether a reduction pulls a connection's exposed data, or reads it (protocol/pull.h).
 enum class Pulls : uint32_t {
@@ -167,7 +171,7 @@ struct alignas(16) PortState {
   uint8_t is_followed;           // PortTask::kFollowed
   uint8_t is_relay;              // PortTask::kRelay
   uint8_t by_team;               // PortTask::kTeam
-  uint8_t is_team_end;           // PortTask::kTeamEnd
+  TeamEnd team_end;
 };
 static_assert(sizeof(PortState) == 128);
 
@@ -288,8 +292,10 @@ struct alignas(16) LaunchHeader {
 
   // Set where a launch goes by a team (team_kernel.cuh).
   FifoShape team_shape;
-  uint32_t team_peers;  // ranks of the team but this one
-  int64_t team_offset;  // bytes from an own slot of the team to the team's address of it
+  uint32_t team_peers;      // ranks of the team but this one
+  int64_t team_offset;      // bytes from an own slot of the team to the team's address of it
+  std::byte* team_windows;  // Launch's
+  uint32_t place_at;        // entry of Buffers::input_shifts for the place in windows
 
   uint64_t* copy_counter;  // ControlBlock::tile_counters[1] of the first port: numbers the dynamic
                            // tiles of the worker that only copies; null: there are no ports

@@ -157,22 +157,20 @@ Status add_uses(const Launch& launch, Tables& tables) {
   const Program& program = *launch.program;
   for (const CompactWorker& worker : program.workers) {
     std::vector<uint16_t> used(program.ports.size(), 0);
-    const auto add = [&](uint32_t first, uint32_t count, lowering::Way of_team) {
+    const auto add = [&](uint32_t first, uint32_t count) {
       const size_t at = tables.uses.size();
       for (const bool is_first : {true, false}) {
         for (uint32_t i = first; i < first + count; ++i) {
           const uint16_t port = program.indices[i];
-          if ((launch.ports[port].way == of_team) == is_first)
-            tables.uses.push_back({port, used[port]++});
+          if (is_end_of_team(launch, port) == is_first) tables.uses.push_back({port, used[port]++});
         }
       }
       return static_cast<uint16_t>(at);
     };
     for (uint32_t i = worker.first; i < uint32_t{worker.first} + worker.count; ++i) {
       CompactInstruction& instruction = tables.instructions[i];
-      instruction.receive =
-          add(instruction.receive, instruction.receive_count, lowering::Way::TeamLoad);
-      instruction.send = add(instruction.send, instruction.send_count, lowering::Way::TeamStore);
+      instruction.receive = add(instruction.receive, instruction.receive_count);
+      instruction.send = add(instruction.send, instruction.send_count);
     }
   }
   constexpr size_t kMost = std::numeric_limits<uint16_t>::max();
@@ -228,14 +226,14 @@ void add_advertised(const Launch& launch, std::span<const lowering::WorkerPlan> 
     const CompactInstruction& instruction = program.instructions[worker.first];
     for (uint32_t r = 0; r < instruction.receive_count; ++r) {
       const uint16_t port = program.indices[instruction.receive + r];
-      if (launch.ports[port].way != lowering::Way::DirectPut) continue;
+      if (!is_put(launch.ports[port].way)) continue;
       advertises = true;
       tables.advertised[port] = {instruction.target_block, instruction.chunk_block,
                                  plans[l].takes_puts ? instruction.target : OperandBuffer::None, 0};
     }
     for (uint32_t s = 0; s < instruction.send_count; ++s) {
       const uint16_t port = program.indices[instruction.send + s];
-      if (launch.ports[port].way != lowering::Way::DirectGet) continue;
+      if (!is_get(launch.ports[port].way)) continue;
       advertises = true;
       tables.advertised[port] = {instruction.source_block, instruction.chunk_block,
                                  instruction.source, plans[l].serves_pulls};
@@ -276,23 +274,20 @@ PortTask task_of(const Launch& launch, uint16_t port) {
   const Work& work = launch.works[static_cast<size_t>(end.work)];
   const uint32_t channel = work.first_channel;
   const lowering::Way way = launch.ports[port].way;
-  return {address.slots + shape_of(launch, port).slot_offset(channel, 0),
-          address.control + channel,
-          address.remote_control + channel,
-          static_cast<uint16_t>(end.steps),
-          static_cast<uint8_t>(end.channel),
-          static_cast<uint8_t>(end.work),
-          static_cast<uint32_t>(end.peer) | (end.is_send ? PortTask::kSendEnd : 0) |
-              (way == lowering::Way::DirectPut ? PortTask::kDirectPut : 0) |
-              (end.route.is_final ? PortTask::kStays : 0) |
-              (way == lowering::Way::DirectGet ? PortTask::kDirectGet : 0) |
-              (address.opens_buffers ? PortTask::kOpens : 0) |
-              (work.turn.is_followed ? PortTask::kFollowed : 0) |
-              (address.is_relayed() ? PortTask::kRelay : 0) |
-              (uses_team(way) ? PortTask::kTeam : 0) |
-              (way == (end.is_send ? lowering::Way::TeamStore : lowering::Way::TeamLoad)
-                   ? PortTask::kTeamEnd
-                   : 0)};
+  return {
+      address.slots + shape_of(launch, port).slot_offset(channel, 0),
+      address.control + channel,
+      address.remote_control + channel,
+      static_cast<uint16_t>(end.steps),
+      static_cast<uint8_t>(end.channel),
+      static_cast<uint8_t>(end.work),
+      static_cast<uint32_t>(end.peer) | (end.is_send ? PortTask::kSendEnd : 0) |
+          (is_put(way) ? PortTask::kDirectPut : 0) | (end.route.is_final ? PortTask::kStays : 0) |
+          (is_get(way) ? PortTask::kDirectGet : 0) |
+          (address.opens_buffers ? PortTask::kOpens : 0) |
+          (work.turn.is_followed ? PortTask::kFollowed : 0) |
+          (address.is_relayed() ? PortTask::kRelay : 0) | (uses_team(way) ? PortTask::kTeam : 0) |
+          (is_end_of_team(launch, port) ? PortTask::kTeamEnd : 0)};
 }
 
 Result<Params> make_params(const Launch& launch, std::span<const lowering::WorkerPlan> plans,
