@@ -151,6 +151,7 @@ Result<const void*> Communicator::register_window(void* user, size_t bytes, int 
   if (is_over()) return lifetime_.gone();
   const calls::CallLog::HostCallScope in_call(log_.get(), "ncclCommWindowRegister");
   Result<const void*> handle = buffers_.windows()->add(user, bytes, flags);
+  TRY(reach_windows_by_team());
   open_windows();
   return handle;
 }
@@ -176,6 +177,28 @@ bool Communicator::may_have_multicast() const {
          buffers_.windows()->may_have_multicast();
 }
 
+// Operations by the team need slots no more where all ranks pass the same place of a symmetric
+// window. Collective, when all ranks have registered the first one.
+Status Communicator::reach_windows_by_team() {
+  registry::Windows& windows = *buffers_.windows();
+  // The team for windows must have the same ranks as the team for slots. Across machines, plans do
+  // without windows.
+  if (!has_team_ || !windows.had_symmetric() || !ways_.maps_all_memory() ||
+      windows.team_ranks() != nranks() || team_windows_ != TeamWindows::Untried) {
+    return {};
+  }
+  const Status status = windows.begin_multicast();
+  if (!status.is_ok() && status.code() != Code::InvalidArgument) return status.copy();
+  team_windows_ = status.is_ok() ? TeamWindows::Reached : TeamWindows::NotReached;
+  if (rank() != 0) return {};
+  if (status.is_ok())
+    LOG(Info, Nvls, "operations by the team load and store symmetric windows themselves");
+  else
+    LOG(Info, Nvls, "the team reaches no windows, so its operations go through its own memory: {}",
+        status.message());
+  return {};
+}
+
 // All ranks have registered the same windows, between the same operations of theirs.
 void Communicator::open_windows() {
   const registry::Windows& windows = *buffers_.windows();
@@ -185,7 +208,9 @@ void Communicator::open_windows() {
   for (int peer = 0; peer < nranks(); ++peer)
     if (ways_.reach().windows[static_cast<size_t>(peer)] && peer != rank())
       ways_.add_reaching(peer);
-  operations_->open_windows(windows, ways_.reach().has_whole_windows && windows.had_symmetric());
+  operations_->open_windows(
+      windows, ways_.reach().has_whole_windows && windows.had_symmetric(),
+      team_windows_ == TeamWindows::Reached ? windows.multicast_base() : nullptr);
 }
 
 Status Communicator::check_operable() const {

@@ -191,6 +191,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status check_operable() const;
   std::unique_ptr<operations::OneSided> make_one_sided();
   std::unique_ptr<operations::WideGins> make_wide_gins();
+  Status reach_windows_by_team();
   void open_windows();
   /// See transport::PutSink.
   bool land(int peer, std::span<const std::byte> chunk);
@@ -274,9 +275,11 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::unique_ptr<operations::PlanAgreement> agreement_;  // where all ranks can map all others'
   std::unique_ptr<operations::MessageAgreement> message_agreement_;  // the same
   std::unique_ptr<operations::OperationQueue> operations_;           // of one rank, too
-  bool has_team_ = false;                                            // make_team() has made one
-  bool is_suspended_ = false;                                        // guarded by usage_
-  uint64_t children_ = 0;  // made so far; guarded by usage_
+  enum class TeamWindows : uint8_t { Untried, Reached, NotReached };
+  TeamWindows team_windows_ = TeamWindows::Untried;  // reach_windows_by_team()
+  bool has_team_ = false;                            // make_team() has made one
+  bool is_suspended_ = false;                        // guarded by usage_
+  uint64_t children_ = 0;                            // made so far; guarded by usage_
   Invitation invitation_;
   bool has_ended_ = false;                      // guarded by usage_
   std::atomic<bool> is_left_to_graphs_{false};  // graphs alone use it; see network_failed()

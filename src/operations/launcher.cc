@@ -16,8 +16,10 @@ Launcher::Advertisements advertisements_of(const executor::Launch& launch) {
   for (size_t port = 0; port < launch.ports.size(); ++port) {
     if (advertises(launch, port)) return Advertisements::Made;
     const lowering::Way way = launch.ports[port].way;
-    if (way == lowering::Way::DirectGet || way == lowering::Way::DirectPut)
-      advertisements = Advertisements::Taken;
+    if (uses_slots(way)) continue;
+    // A rank that takes places in windows compares them with its own.
+    if (uses_team(way)) return Advertisements::Made;
+    advertisements = Advertisements::Taken;
   }
   return advertisements;
 }

@@ -40,7 +40,7 @@ class Launcher {
     None,
     Possible,  // none, as all goes by slots, but a plan for direct buffers might make some
     Taken,     // peers offer their buffers to this rank alone, as to the root of a reduce
-    Made       // this rank offers its own
+    Made       // this rank offers its own, or has to know its place in windows
   };
   Advertisements advertisements() const { return advertisements_; }
   /// Does it have device memory, so that it must live until its queued launches are done?

@@ -161,11 +161,18 @@ OperationQueue::OperationQueue(Parts parts)
 
 OperationQueue::~OperationQueue() = default;
 
-void OperationQueue::open_windows(const registry::Windows& windows, bool plans_for_it) {
+void OperationQueue::open_windows(const registry::Windows& windows, bool plans_for_it,
+                                  std::byte* team) {
   const bool are_plans_new =
       plans_for_it && plain_->planner.plan_for_reach(Planner::Of::CollectivesAndMessages);
-  if (windows_ != nullptr && !are_plans_new) return;
+  const bool is_team_new = team != nullptr && team_windows_ == nullptr;
+  if (windows_ != nullptr && !are_plans_new && !is_team_new) return;
   windows_ = &windows;
+  if (is_team_new) {
+    team_windows_ = team;
+    for (Plans* const plans : {plain_.get(), agreed_.get(), captured_.get()})
+      if (plans != nullptr) plans->planner.plan_for_windows_of_team();
+  }
   retire(plain_->forget());
   if (agreed_) retire(agreed_->forget());
   if (captured_) retire(captured_->forget());

@@ -116,9 +116,10 @@ class OperationQueue {
 
   /// From now on peers are offered buffers that lie in windows (executor/protocol/advertisement.h),
   /// and operations are prepared for it. `plans_for_it`: plans are made for buffers that all ranks
-  /// reach. All ranks call it between the same operations; it may be repeated. `windows` outlive
-  /// the queue, or its operations.
-  void open_windows(const registry::Windows& windows, bool plans_for_it);
+  /// reach. `team`: the addresses of a team of all ranks that reaches windows
+  /// (executor::Launch::team_windows), or null. All ranks call it between the same operations; it
+  /// may be repeated. `windows` outlive the queue, or its operations.
+  void open_windows(const registry::Windows& windows, bool plans_for_it, std::byte* team);
   /// Waits until everything launched is done, launches of graphs included; false at the deadline.
   Result<bool> drain(Deadline deadline) { return order_.drain(deadline); }
   /// See StreamOrder::mark().
@@ -211,6 +212,7 @@ class OperationQueue {
   profiling::Profiling* const profiling_;
   Scratch scratch_;
   const registry::Windows* windows_ = nullptr;  // once they are open
+  std::byte* team_windows_ = nullptr;           // as open_windows() has it
   Uses uses_;                                   // these two: empty but for Underway
   std::vector<executor::Buffers> buffers_;
   StreamOrder order_;

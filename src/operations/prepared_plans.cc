@@ -61,6 +61,7 @@ Result<std::shared_ptr<Launcher>> OperationQueue::bind(Plans& plans, Planned pla
   launch.shape = plan.shape;
   launch.team_shape = plan.team_shape;
   launch.team_ranks = plan.team_ranks;
+  if (plan.team_ranks > 0) launch.team_windows = team_windows_;
   launch.type = plan.type;
   launch.reduction = plan.reduction;
   if (endpoint_ != nullptr) {

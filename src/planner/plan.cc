@@ -120,6 +120,11 @@ bool Planner::plan_for_reach(Of of) {
   return true;
 }
 
+void Planner::plan_for_windows_of_team() {
+  settings_.team_reaches_windows = true;
+  choices_.clear();
+}
+
 void Planner::plan_for_slots() {
   if (!settings_.reaches_users) return;
   settings_.reaches_users = false;

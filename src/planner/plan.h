@@ -99,6 +99,8 @@ class Planner {
   enum class Of : uint8_t { Collectives, CollectivesAndMessages };
   /// Makes plans of collectives for buffers that ranks do not reach, from now on.
   void plan_for_slots();
+  /// Makes plans of operations by a team for buffers in windows, from now on.
+  void plan_for_windows_of_team();
   /// Makes plans for buffers that all ranks reach (Settings::reaches_users), from now on, over the
   /// existing connections. False: they are made so already.
   bool plan_for_reach(Of of);

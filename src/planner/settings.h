@@ -89,6 +89,7 @@ struct Settings {
   // All ranks of each machine are in a multicast team (transport/team.h), of this many at most; 0:
   // there is none.
   int team_ranks = 0;
+  bool team_reaches_windows = false;  // and buffers are expected to lie in some
   bool asks_for_team = false;  // NCCL_ALGO or NCCL_NVLS_ENABLE of rank 0 does: else none is made
   int team_channels = 0;       // at most: NCCL_NVLS_NCHANNELS, or nvlsCTAs; 0: as many as fit
   executor::FifoShape team_shape{};  // of connections by teams

@@ -14,10 +14,16 @@ constexpr size_t kLeastBytes = 8 << 10;
 
 Result<const uint64_t*> ShiftTables::add(std::span<const uint64_t> shifts) {
   if (free_.empty()) TRY(grow());
-  std::byte* const place = free_.front();
-  TRY(machine_.upload(device_, place, shifts.data(), shifts.size_bytes()));
+  std::byte* const table = free_.front();
+  std::vector<uint64_t> entries(shifts.begin(), shifts.end());
+  entries.resize(nranks_ + 1, executor::advertisement::kUnseen);
+  TRY(machine_.upload(device_, table, entries.data(), table_bytes()));
   free_.pop_front();
-  return reinterpret_cast<const uint64_t*>(place);
+  return reinterpret_cast<const uint64_t*>(table);
+}
+
+Status ShiftTables::set_place(const uint64_t* table, uint64_t shift) {
+  return machine_.upload(device_, const_cast<uint64_t*>(table) + nranks_, &shift, sizeof shift);
 }
 
 Status ShiftTables::grow() {
@@ -30,7 +36,7 @@ Status ShiftTables::grow() {
 }
 
 Status ShiftTables::end(const uint64_t* table) {
-  const std::vector<uint64_t> unseen(nranks_, executor::advertisement::kUnseen);
+  const std::vector<uint64_t> unseen(nranks_ + 1, executor::advertisement::kUnseen);
   return machine_.upload(device_, const_cast<uint64_t*>(table), unseen.data(), table_bytes());
 }
 

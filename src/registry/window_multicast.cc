@@ -154,7 +154,7 @@ WindowMulticast::Outcome WindowMulticast::try_binding(const std::shared_ptr<Mult
         "its memory begins or ends between multiples of {} bytes: ncclMemAlloc gives memory that "
         "can be bound",
         unit_);
-    return Outcome::Failed;
+    return Outcome::Unfit;
   }
   const std::optional<Status> status = transport::Team::bind_window(
       team_, place->offset_ + place->first_piece, std::move(memory), place);
@@ -182,7 +182,7 @@ Status WindowMulticast::bind_chosen(const Places& chosen) {
   for (const auto& each : chosen) {
     each->is_tried_ = true;
     std::string obstacle;
-    Outcome outcome = Outcome::Failed;
+    Outcome outcome = Outcome::Unfit;
     if (each->bytes == 0) {
       obstacle = "its copies begin at different places in the pages of the ranks' memory";
     } else if (!find_room(*each)) {
@@ -230,7 +230,13 @@ Status WindowMulticast::bind_chosen(const Places& chosen) {
   }
   if (first.empty()) return {};
   obstacle_ = std::move(first);
-  if (member_.rank() == 0) LOG(Warn, Nvls, "a window has no multicast addresses: {}", obstacle_);
+  if (member_.rank() != 0) return {};
+  constexpr const char* kLine = "a window has no multicast addresses: {}";
+  if (std::ranges::any_of(worst, [](Outcome outcome) { return outcome > Outcome::Unfit; })) {
+    LOG(Warn, Nvls, kLine, obstacle_);
+  } else {
+    LOG(Info, Nvls, kLine, obstacle_);
+  }
   return {};
 }
 

@@ -8,9 +8,9 @@
 // window is free again once every rank has told that its binding has ended.
 //
 // An optional path never takes a job down: where a rank cannot bind its copy, or not in time, no
-// rank has an address of that window, and one line says why.
-// Thread safety: make() and bind() by one thread at a time, since they are collective; places end
-// on any thread.
+// rank has an address of that window, and one line says why: of memory that cannot be bound at
+// INFO, since such a window is of use for much else, and of failures as a warning. Thread safety:
+// make() and bind() by one thread at a time, since they are collective; places end on any thread.
 #pragma once
 
 #include <atomic>
@@ -91,7 +91,8 @@ class WindowMulticast {
   bool has_given_up() const { return has_given_up_; }
 
  private:
-  enum class Outcome : uint8_t { Bound, Failed, NotInTime };
+  // The better first. Unfit: the memory is such that it was not tried.
+  enum class Outcome : uint8_t { Bound, Unfit, Failed, NotInTime };
   struct Part {
     uint64_t offset;
     uint64_t bytes;

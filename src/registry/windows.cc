@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/parameters.h"
 #include "base/thread_annotations.h"
+#include "executor/protocol/advertisement.h"
 #include "gpu/machine.h"
 
 namespace niccolite::registry {
@@ -263,6 +264,11 @@ Status Windows::bind_windows() {
     std::byte* const record = static_cast<std::byte*>(const_cast<void*>(handle));
     TRY(machine_.upload(device_, record + offsetof(WindowRecord, multicast_offset_4k), &offset,
                         sizeof offset));
+    if (!window->is_symmetric()) continue;
+    const std::ptrdiff_t place = window->multicast_address() - multicast_->base();
+    TRY(shifts_.set_place(window->shifts_, executor::advertisement::kFirstPlace +
+                                               static_cast<uint64_t>(place) -
+                                               reinterpret_cast<uint64_t>(window->user())));
   }
   return {};
 }

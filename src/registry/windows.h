@@ -120,8 +120,8 @@ class Windows {
   /// A window of these whose user's range holds the bytes, symmetric if there is one; or null.
   std::shared_ptr<const Window> containing(const void* pointer, size_t bytes) const;
 
-  /// For kernels: where the ranks see the bytes at `pointer`, if they lie in a window of these
-  /// (executor::Buffers::input_shifts); else null.
+  /// For kernels: where the ranks see the bytes at `pointer`, if they lie in a window of these, and
+  /// the place of symmetric ones in the team's range (executor::Buffers::input_shifts); else null.
   const uint64_t* shifts_of(const void* pointer, size_t bytes) const;
   /// Have all ranks ever had one, and a symmetric one? The same on all of them after each add().
   bool had_any() const { return had_any_; }

@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <csignal>
+#include <cstddef>
 #include <string>
 #include <thread>
 #include <vector>
@@ -72,6 +73,134 @@ ROLE(split_often) {
   std::fflush(stdout);
   for (const ncclComm_t comm : split(local, first, 0)) REQUIRE_NCCL(ncclCommDestroy(comm));
   local.destroy();
+  return 0;
+}
+
+/// A window of each rank of a process.
+class WindowsOf {
+ public:
+  WindowsOf(const LocalRanks& local, size_t bytes) : local_(local), bytes_(bytes) {
+    memory_.resize(local.comms.size());
+    handles_.resize(local.comms.size());
+    for (size_t i = 0; i < memory_.size(); ++i) {
+      int device = 0;
+      REQUIRE_NCCL(ncclCommCuDevice(local.comms[i], &device));
+      REQUIRE_CUDA(cudaSetDevice(device));
+      REQUIRE_NCCL(ncclMemAlloc(&memory_[i], bytes));
+    }
+    REQUIRE_NCCL(ncclGroupStart());
+    for (size_t i = 0; i < memory_.size(); ++i)
+      REQUIRE_NCCL(ncclCommWindowRegister(local.comms[i], memory_[i], bytes, &handles_[i],
+                                          NCCL_WIN_COLL_SYMMETRIC));
+    REQUIRE_NCCL(ncclGroupEnd());
+  }
+  float* at(size_t i, size_t offset) const {
+    return reinterpret_cast<float*>(static_cast<std::byte*>(memory_[i]) + offset);
+  }
+  void deregister() {
+    for (size_t i = 0; i < memory_.size(); ++i)
+      REQUIRE_NCCL(ncclCommWindowDeregister(local_.comms[i], handles_[i]));
+  }
+  void fill() const {
+    const std::vector<float> ones(bytes_ / sizeof(float), 1);
+    for (void* const memory : memory_)
+      REQUIRE_CUDA(cudaMemcpy(memory, ones.data(), bytes_, cudaMemcpyHostToDevice));
+  }
+  /// An all-reduce from the second half to the first one.
+  void reduce(size_t count) const {
+    REQUIRE_NCCL(ncclGroupStart());
+    for (size_t i = 0; i < memory_.size(); ++i)
+      REQUIRE_NCCL(ncclAllReduce(at(i, bytes_ / 2), at(i, 0), count, ncclFloat, ncclSum,
+                                 local_.comms[i], local_.streams[i]));
+    REQUIRE_NCCL(ncclGroupEnd());
+  }
+  bool have_sums(size_t count, int nranks) const {
+    for (size_t i = 0; i < memory_.size(); ++i) {
+      REQUIRE_CUDA(cudaStreamSynchronize(local_.streams[i]));
+      std::vector<float> found(bytes_ / sizeof(float));
+      REQUIRE_CUDA(cudaMemcpy(found.data(), memory_[i], bytes_, cudaMemcpyDeviceToHost));
+      for (size_t e = 0; e < found.size(); ++e)
+        if (found[e] != (e < count ? static_cast<float>(nranks) : 1)) {
+          std::printf("rank %zu of the process, element %zu: %g\n", i, e,
+                      static_cast<double>(found[e]));
+          return false;
+        }
+    }
+    return true;
+  }
+  void free() {
+    for (void* const memory : memory_) REQUIRE_NCCL(ncclMemFree(memory));
+  }
+
+ private:
+  const LocalRanks& local_;
+  const size_t bytes_;
+  std::vector<void*> memory_;
+  std::vector<ncclWindow_t> handles_;
+};
+
+// id nranks first count: all-reduces on windows, live and in a graph, which goes on when the
+// windows have ended.
+ROLE(by_team_on_windows) {
+  const int nranks = std::stoi(arguments[1]), own = std::stoi(arguments[3]);
+  LocalRanks local(to_id(arguments[0]), nranks, std::stoi(arguments[2]), own);
+  WindowsOf windows(local, 4 << 20);
+  const auto is_right = [&](size_t count) {
+    windows.fill();
+    windows.reduce(count);
+    return windows.have_sums(count, nranks);
+  };
+  for (const size_t count : {size_t{4}, size_t{1003}, size_t{4096}, size_t{400'000}})
+    if (!is_right(count)) return 1;
+  constexpr size_t kCount = 200'000;
+  std::vector<cudaGraphExec_t> graphs(local.comms.size());
+  for (const cudaStream_t stream : local.streams)
+    REQUIRE_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  windows.reduce(kCount);
+  for (size_t i = 0; i < graphs.size(); ++i) {
+    cudaGraph_t graph = nullptr;
+    REQUIRE_CUDA(cudaStreamEndCapture(local.streams[i], &graph));
+    REQUIRE_CUDA(cudaGraphInstantiate(&graphs[i], graph, 0));
+    REQUIRE_CUDA(cudaGraphDestroy(graph));
+  }
+  for (int round = 0; round < 4; ++round) {
+    if (round == 2) windows.deregister();
+    windows.fill();
+    for (size_t i = 0; i < graphs.size(); ++i)
+      REQUIRE_CUDA(cudaGraphLaunch(graphs[i], local.streams[i]));
+    if (!windows.have_sums(kCount, nranks) || !is_right(4096)) return 2;
+  }
+  for (const cudaGraphExec_t graph : graphs) REQUIRE_CUDA(cudaGraphExecDestroy(graph));
+  WindowsOf others(local, 2 << 20);  // in the room of the first
+  others.fill();
+  others.reduce(4096);
+  if (!others.have_sums(4096, nranks)) return 3;
+  others.deregister();
+  local.destroy();
+  windows.free();
+  others.free();
+  return 0;
+}
+
+// id nranks first count: all-reduces on windows without end, until the communicator fails.
+ROLE(on_windows_until) {
+  LocalRanks local(to_id(arguments[0]), std::stoi(arguments[1]), std::stoi(arguments[2]),
+                   std::stoi(arguments[3]));
+  WindowsOf windows(local, 16 << 20);
+  ncclResult_t state = ncclSuccess;
+  for (int round = 0; state == ncclSuccess; ++round) {
+    std::printf("ROUND %d\n", round);
+    std::fflush(stdout);
+    for (size_t i = 0; i < local.comms.size() && state == ncclSuccess; ++i)
+      state = ncclAllReduce(windows.at(i, 0), windows.at(i, 8 << 20), 1 << 20, ncclFloat, ncclSum,
+                            local.comms[i], local.streams[i]);
+    for (size_t i = 0; i < local.comms.size(); ++i)
+      while (state == ncclSuccess && cudaStreamQuery(local.streams[i]) == cudaErrorNotReady)
+        REQUIRE_NCCL(ncclCommGetAsyncError(local.comms[i], &state));
+  }
+  std::printf("FAILURE %d %s\n", state, ncclGetLastError(local.comms[0]));
+  local.abort();
+  windows.free();
   return 0;
 }
 
@@ -295,6 +424,36 @@ TEST(NvlsOverProcesses, ASplitWhoseMemoryCannotBeBoundDoesWithout) {
             1u)
       << running[0].output();
   EXPECT_THAT(running[1].output(), Not(HasSubstr("no NVLS multicast")));
+}
+
+TEST(NvlsOverProcesses, OperationsOnWindowsAreRight) {
+  for (const int each : {1, 2, 4}) {
+    const Process::Environment environment{
+        {"NCCL_ALGO", "NVLS"}, {"NCCL_DEBUG", "INFO"}, {"NCCL_DEBUG_SUBSYS", "NVLS,TUNING"}};
+    std::vector<Process> running = run("by_team_on_windows", each, environment, environment);
+    for (Process& process : running) EXPECT_EQ(process.wait(), 0) << process.output();
+    EXPECT_THAT(running[0].output(), HasSubstr("Algo NVLS proto SIMPLE"));
+    EXPECT_THAT(running[0].output(), HasSubstr("operations by the team load and store symmetric"));
+  }
+}
+
+TEST(NvlsOverProcesses, ARankThatDiesWhileOthersStoreToItsWindowIsAnError) {
+  std::vector<Process> running =
+      run("on_windows_until", 1, {{"NCCL_ALGO", "NVLS"}}, {{"NCCL_ALGO", "NVLS"}});
+  for (Process& process : running)
+    ASSERT_TRUE(process.wait_for_line("ROUND 5")) << process.output();
+  running[1].kill(SIGKILL);
+  EXPECT_EQ(running[0].wait(seconds(30)), 0) << running[0].output();
+  EXPECT_THAT(running[0].output(), ContainsRegex("FAILURE 6 .*rank 1.*ended"));
+}
+
+// The team is there; but some rank cannot bind its windows.
+TEST(NvlsOverProcesses, WindowsThatCannotBeBoundGoThroughSlots) {
+  const Process::Environment environment{{"NCCL_ALGO", "NVLS"}};
+  Process::Environment broken{{"NCCL_ALGO", "NVLS"}, {"NICCOLITE_VIRTUAL_FAULT", "unbound_later"}};
+  std::vector<Process> running = run("by_team_on_windows", 2, environment, broken);
+  for (Process& process : running) EXPECT_EQ(process.wait(), 0) << process.output();
+  EXPECT_THAT(running[0].output(), HasSubstr("a window has no multicast addresses: rank 2"));
 }
 
 // Teams inside two machines, and the network between them.

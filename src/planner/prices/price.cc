@@ -97,8 +97,9 @@ Demand demand_of_messages(bool is_direct) {
   return demand;
 }
 
-/// How bytes go: through slots alone; from buffer to buffer; by a team.
-enum class Going : uint8_t { Slots, Direct, ByTeam };
+/// How bytes go: through slots alone; from buffer to buffer; by a team; by one that reaches
+/// windows.
+enum class Going : uint8_t { Slots, Direct, ByTeam, ByTeamOnWindows };
 
 Demand analyse(const Settings& settings, const Form& form, Going going) {
   const bool is_direct = going == Going::Direct;
@@ -112,9 +113,10 @@ Demand analyse(const Settings& settings, const Form& form, Going going) {
         .facilities = {.has_bulk_copies = is_direct,
                        .has_stages = is_direct,
                        .reduces = schedule::reduces(form.collective)}};
-    if (going == Going::ByTeam) {
+    if (!is_direct) {
       capabilities.machines = settings.machines;
       capabilities.has_team = true;
+      capabilities.has_windows = going == Going::ByTeamOnWindows;
     }
     if (Result<lowering::AccessPlan> plan = lower(built.value(), capabilities); plan.is_ok())
       return lowering::demand_of(plan.value(), settings.machines).value();
@@ -201,10 +203,11 @@ bool prices_teams(const Settings& settings) {
 
 std::shared_ptr<const Demand> demand_of(const Settings& settings, const Form& form,
                                         Protocol protocol, bool by_team) {
+  if (!by_team)
+    return demand_on(settings, form,
+                     may_be_direct(settings, protocol) ? Going::Direct : Going::Slots);
   return demand_on(settings, form,
-                   by_team                             ? Going::ByTeam
-                   : may_be_direct(settings, protocol) ? Going::Direct
-                                                       : Going::Slots);
+                   settings.team_reaches_windows ? Going::ByTeamOnWindows : Going::ByTeam);
 }
 
 double predict(const Properties& machine, const Demand& demand, const Workload& work,
