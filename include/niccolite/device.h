@@ -104,6 +104,55 @@ NICCOLITE_DEVICE void* dynamic_shared() {
 #endif
 }
 
+#ifndef __CUDACC__
+namespace emulation {
+
+/// At the beginning of a device communicator's resources: the kernels that use it, which launch()
+/// counts, since ncclDevCommDestroy refuses to pull the memory from under them.
+struct KernelCount {
+  static constexpr uint32_t kMark = 0x6b726e6c;
+  uint32_t mark;
+  uint32_t running;
+};
+/// `resources`: of this rank, or null.
+inline KernelCount* count_at(char* resources) {
+  auto* const count = reinterpret_cast<KernelCount*>(resources);
+  return count != nullptr && count->mark == KernelCount::kMark ? count : nullptr;
+}
+/// The count of a kernel's argument; null: it is no device communicator, or has no resources.
+template <typename T>
+KernelCount* count_of(const T&) {
+  return nullptr;
+}
+inline KernelCount* count_of(const ncclDevComm_t& made) {
+  const auto& resources = made.resourceWindow_inlined;
+  if (resources.lsaFlatBase == nullptr) return nullptr;
+  return count_at(static_cast<char*>(resources.lsaFlatBase) +
+                  (static_cast<uint64_t>(resources.stride4G) << 32) *
+                      static_cast<uint64_t>(made.lsaRank));
+}
+
+/// Counts a kernel as long as it lives.
+class Counted {
+ public:
+  template <typename... Arguments>
+  explicit Counted(const Arguments&... arguments) : counts_{count_of(arguments)..., nullptr} {
+    for (KernelCount* const count : counts_)
+      if (count != nullptr) __atomic_fetch_add(&count->running, 1u, __ATOMIC_RELAXED);
+  }
+  Counted(const Counted&) = delete;
+  ~Counted() {
+    for (KernelCount* const count : counts_)
+      if (count != nullptr) __atomic_fetch_sub(&count->running, 1u, __ATOMIC_RELEASE);
+  }
+
+ private:
+  std::vector<KernelCount*> counts_;
+};
+
+}  // namespace emulation
+#endif
+
 /// Launches `kernel(arguments...)` on a GPU or on a virtual GPU. cudaErrorNotSupported: neither.
 template <typename... Parameters, typename... Arguments>
 cudaError_t launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared,
@@ -119,11 +168,13 @@ cudaError_t launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t 
       },
       values);
 #else
-  return emulation::launch(
-      [kernel, values = std::tuple<Parameters...>(std::forward<Arguments>(arguments)...)] {
-        std::apply(kernel, values);
-      },
-      "a kernel", grid, block, shared, stream);
+  std::tuple<Parameters...> values(std::forward<Arguments>(arguments)...);
+  auto counted = std::apply(
+      [](const Parameters&... each) { return std::make_shared<const emulation::Counted>(each...); },
+      values);
+  return emulation::launch([kernel, counted = std::move(counted),
+                            values = std::move(values)] { std::apply(kernel, values); },
+                           "a kernel", grid, block, shared, stream);
 #endif
 }
 
@@ -346,6 +397,12 @@ class Comm {
   NICCOLITE_DEVICE bool is_aborted() const {
     return abort_ != nullptr && detail::load_relaxed(abort_) != 0;
   }
+
+#ifndef __CUDACC__
+  friend emulation::KernelCount* count_of(const Comm& comm) {
+    return comm.base_ == nullptr ? nullptr : emulation::count_at(comm.resources(0, comm.rank()));
+  }
+#endif
 
   /// Tells the host, where checks are compiled in.
   NICCOLITE_DEVICE void report(Call call, int peer, uint64_t value) const {

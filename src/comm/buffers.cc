@@ -48,9 +48,14 @@ void Buffers::open_windows(std::unique_ptr<registry::Windows> windows,
   device_comms_ = std::move(device_comms);
 }
 
-Status Buffers::end_device_comm(const void* window) {
+Status Buffers::withdraw_device_comm(const void* window) {
   std::lock_guard lock(windows_mutex_);
-  return device_comms_ == nullptr ? lifetime_.gone() : device_comms_->end(window);
+  return device_comms_ == nullptr ? lifetime_.gone() : device_comms_->withdraw(window);
+}
+
+void Buffers::end_device_comm(const void* window) {
+  std::lock_guard lock(windows_mutex_);
+  if (device_comms_ != nullptr) device_comms_->end(window);
 }
 
 Status Buffers::deregister_window(const void* handle) {

@@ -168,8 +168,24 @@ Result<registry::DeviceComm> Communicator::make_device_comm(const registry::Devi
 
 Status Communicator::end_device_comm(const void* window) {
   const InUse in_use = use("ncclDevCommDestroy");
+  TRY(buffers_.withdraw_device_comm(window));
+  if (window == nullptr) return {};
+  const Result<bool> is_idle = machine_.drain(device(), Deadline::after({}));
+  if (is_idle.is_ok() && is_idle.value()) {
+    release_device_comm(window);
+    return {};
+  }
+  // A kernel that uses it may be running, and needs its memory and its proxy.
+  call_after_kernels("ncclDevCommDestroy", [this, window] {
+    const InUse held = use("ncclDevCommDestroy");
+    if (!is_over()) release_device_comm(window);  // else it ended with the communicator
+  });
+  return {};
+}
+
+void Communicator::release_device_comm(const void* window) {
   if (wide_gins_ != nullptr) wide_gins_->end(window);
-  return buffers_.end_device_comm(window);
+  buffers_.end_device_comm(window);
 }
 
 bool Communicator::may_have_multicast() const {

@@ -114,7 +114,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Result<const void*> register_window(void* user, size_t bytes, int flags);
   /// Collective: see registry::DeviceComms. Only when ready.
   Result<registry::DeviceComm> make_device_comm(const registry::DeviceNeeds& needs);
-  /// Local: `window` has its resources.
+  /// Local: `window` has its resources, which go when the device has done all work queued before.
   Status end_device_comm(const void* window);
   /// Can device communicators have multicast addresses, as far as this rank knows?
   bool may_have_multicast() const;
@@ -193,6 +193,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::unique_ptr<operations::WideGins> make_wide_gins();
   Status reach_windows_by_team();
   void open_windows();
+  void release_device_comm(const void* window);
   /// See transport::PutSink.
   bool land(int peer, std::span<const std::byte> chunk);
   bool land_gin(int peer, std::span<const std::byte> chunk);
@@ -244,6 +245,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void hand_over();
   void network_failed(Status why);
   void leave();
+  bool are_kernels_done();
+  void call_after_kernels(const char* function, std::function<void()> release);
+  void release_after_kernels();
   void release_after_graphs();
   void release();
 

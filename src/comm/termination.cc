@@ -6,8 +6,10 @@
 
 #include "base/log.h"
 #include "base/parameters.h"
+#include "base/thread.h"
 #include "comm/communicator.h"
 #include "diagnosis/watchdog.h"
+#include "gpu/machine.h"
 #include "observe/dumps.h"
 #include "operations/message_agreement.h"
 #include "operations/one_sided.h"
@@ -18,6 +20,7 @@
 #include "profiling/profiling.h"
 #include "registry/buffer_exports.h"
 #include "registry/buffer_imports.h"
+#include "registry/device_comms.h"
 #include "registry/windows.h"
 #include "transport/endpoint.h"
 
@@ -29,7 +32,8 @@ using std::chrono::seconds;
 
 constexpr auto kAbortTime = seconds(5);           // kernels see the abort word within microseconds
 constexpr auto kAbortsAtOnce = milliseconds(50);  // longer: the kernel waits for peers
-constexpr auto kNews = milliseconds(500);         // that travel from process to process
+constexpr auto kKernelTime = seconds(1);   // for kernels of the user; then they are not waited for
+constexpr auto kNews = milliseconds(500);  // that travel from process to process
 constexpr auto kHandOverTime =
     seconds(10);  // for peers that may be slow; a peer that is stopped gets a second
 constexpr auto kPatience = seconds(20);  // after which a wait logs its subject
@@ -217,9 +221,54 @@ Status Communicator::give_back() {
         describe(), how);
     return status;
   }
-  release();
+  release_after_kernels();
   LOG(Info, Destroy, "{} - {} COMPLETE", describe(), how);
   return status;
+}
+
+// Has the device done all that may use windows or device communicators? Only the user knows which
+// kernels do. An abort ends the waits of kernels that look at its flag, and of kernels that wait
+// for the proxy of their networking, which goes on.
+bool Communicator::are_kernels_done() {
+  const registry::DeviceComms* const made = buffers_.device_comms();
+  const registry::Windows* const windows = buffers_.windows();
+  const bool may_run = (made != nullptr && made->has_any()) ||
+                       (lifetime_.waits().raised() && windows != nullptr && windows->had_any());
+  if (!may_run) return true;
+  const Result<bool> is_idle = machine_.drain(device(), Deadline::after(kKernelTime));
+  return is_idle.is_ok() && is_idle.value();
+}
+
+// Calls `release` once the device has done all work queued before, on a thread of its own.
+void Communicator::call_after_kernels(const char* function, std::function<void()> release) {
+  auto work = [self = shared_from_this(), function, release = std::move(release)] {
+    const log::ScopedDevice speaks_for(self->device());
+    for (Deadline look = Deadline::after(kPatience);; look = Deadline::never()) {
+      const Result<bool> is_idle = self->machine_.drain(self->device(), look);
+      if (!is_idle.is_ok()) {
+        LOG(Warn, All, "{}: its buffers are not given back: {}", self->describe(),
+            is_idle.status().message());
+        return keep_for_ever(self);
+      }
+      if (is_idle.value()) return release();
+      log::write(log::Level::Warn, {__builtin_FILE(), __builtin_LINE()}, function,
+                 fmt::format("rank {} of {} keeps memory of device communicators and windows: "
+                             "kernels on device {} that were queued before have not ended. Do "
+                             "they wait for a rank that has left?",
+                             self->rank(), self->nranks(), self->device()));
+    }
+  };
+  Result<Thread> thread = Thread::start("nccl-release", std::move(work));
+  if (thread.is_ok()) return thread.value().detach();
+  LOG(Warn, All, "{}: its buffers are not given back: {}", describe(), thread.status().message());
+  keep_for_ever(shared_from_this());
+}
+
+void Communicator::release_after_kernels() {
+  if (are_kernels_done()) return release();
+  LOG(Info, Destroy, "{}: kernels on device {} keep its memory until they end", describe(),
+      device());
+  call_after_kernels("ncclCommDestroy", [this] { release(); });
 }
 
 // A peer that has not come to this rank's last operations yet connects when it does, and would find
@@ -281,7 +330,7 @@ void Communicator::release_after_graphs() {
   if (endpoint_ != nullptr && !lifetime_.waits().raised() &&
       !endpoint_->await_flush(Deadline::after(kPatience)))
     endpoint_->set_farewell(transport::Farewell::Unread);
-  release();
+  release_after_kernels();
 }
 
 // Gives back the resources of kernels.

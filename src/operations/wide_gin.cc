@@ -599,7 +599,7 @@ Result<registry::DeviceComm> WideGins::make(registry::DeviceNeeds needs, bootstr
   }
   if (!status.is_ok()) {
     end(made.window);
-    device_comms.end(made.window).ignore("the first error is told");
+    device_comms.end(made.window);
     return status;
   }
   made.gin = all;

@@ -1,6 +1,7 @@
 #include "registry/device_comms.h"
 
 #include <algorithm>
+#include <atomic>
 
 #include "gpu/machine.h"
 
@@ -11,6 +12,14 @@ constexpr uint64_t kHandleUnit = 128;
 constexpr const char* kNoMulticastAddresses =
     "reqs argument requires multicast addresses (lsaMultimem, or multimem of a team)";
 constexpr uint64_t kMostNamed = kHandleUnit << 32;  // that handles can name
+
+/// At the beginning of resources of virtual GPUs: how many kernels of niccolite::launch use them,
+/// as they say themselves (niccolite/device.h has the same struct).
+struct KernelCount {
+  static constexpr uint32_t kMark = 0x6b726e6c;
+  uint32_t mark = kMark;
+  uint32_t running = 0;
+};
 
 // Returns the bytes of n barriers among N ranks: three words of state each, then a word for each
 // rank.
@@ -34,6 +43,9 @@ DeviceComms::~DeviceComms() {
     windows_.remove(window).ignore("the communicator ends with it");
   }
 }
+
+// A GPU does not tell which kernels use which memory.
+bool DeviceComms::counts_kernels() const { return machine_.kind() == gpu::Kind::Virtual; }
 
 // Gives out signals and counters behind the ones that kernels number themselves.
 Status DeviceComms::number_signals(const DeviceNeeds& needs, Layout& layout) const {
@@ -82,6 +94,9 @@ Result<DeviceComms::Layout> DeviceComms::lay_out(const DeviceNeeds& needs) const
                                       kMostNamed >> 30);
     return offset;
   };
+  static_assert(sizeof(KernelCount) <= kHandleUnit);
+  if (counts_kernels()) TRY(place(kHandleUnit, kHandleUnit));
+  const uint64_t before = layout.bytes;
   layout.barriers =
       TRY(place(barrier_bytes(needs.lsa_barriers, windows_.team_ranks()), sizeof(uint32_t)));
   layout.hybrid_barriers =
@@ -94,6 +109,7 @@ Result<DeviceComms::Layout> DeviceComms::lay_out(const DeviceNeeds& needs) const
                                sizeof(uint64_t)));
     layout.gin_state = TRY(place(GinMemory::state_bytes(layout.gin, nranks()), sizeof(uint64_t)));
   }
+  if (layout.bytes == before) layout.bytes = 0;  // nothing is needed
   return layout;
 }
 
@@ -181,6 +197,8 @@ Status DeviceComms::prepare(const DeviceNeeds& needs, Prepared& into) {
         "memory for {} barriers and {} buffers, {} bytes", needs.lsa_barriers, needs.buffers.size(),
         into.layout.bytes);
   into.memory = std::move(memory).take();
+  constexpr KernelCount kNone;
+  if (counts_kernels()) TRY(machine_.upload(device_, into.memory.data(), &kNone, sizeof kNone));
   if (into.layout.gin.contexts == 0) return {};
   bool has_other_processes = false;
   for (int peer = 0; peer < nranks(); ++peer)
@@ -246,28 +264,54 @@ Result<DeviceComm> DeviceComms::make(const DeviceNeeds& needs) {
   }
   std::lock_guard lock(mutex_);
   if (made.window != nullptr)
-    live_.emplace(made.window, Live{std::move(prepared.memory), std::move(prepared.gin)});
+    live_.emplace(made.window,
+                  Live{.memory = std::move(prepared.memory), .gin = std::move(prepared.gin)});
   else
     ++without_resources_;
   return made;
 }
 
-Status DeviceComms::end(Windows::Handle window) {
-  Live live;  // ends without the lock
+Status DeviceComms::withdraw(Windows::Handle window) {
   std::lock_guard lock(mutex_);
   if (window == nullptr && without_resources_ > 0) {
     --without_resources_;
     return {};
   }
   const auto found = live_.find(window);
-  if (found == live_.end())
+  if (found == live_.end() || found->second.is_withdrawn)
     return Status::invalid_argument(
         "ncclDevCommCreate did not make this device communicator of this communicator, or it was "
         "destroyed before");
-  TRY(windows_.remove(window));
+  if (counts_kernels()) {
+    auto* const count = static_cast<KernelCount*>(found->second.memory.data());
+    // [acquire] pairs with the end of the last kernel.
+    const uint32_t running = std::atomic_ref(count->running).load(std::memory_order_acquire);
+    if (running > 0)
+      return Status::invalid_usage(
+          "{} of the kernels that were launched on device {} with this device communicator have "
+          "not "
+          "ended. Synchronize with their streams before; if they wait for a rank that does not "
+          "come, "
+          "abort the communicator",
+          running, device_);
+  }
+  found->second.is_withdrawn = true;
+  return {};
+}
+
+void DeviceComms::end(Windows::Handle window) {
+  Live live;  // ends without the lock
+  std::lock_guard lock(mutex_);
+  const auto found = live_.find(window);
+  if (found == live_.end()) return;
+  windows_.remove(window).ignore("the device communicator ends with it");
   live = std::move(found->second);
   live_.erase(found);
-  return {};
+}
+
+bool DeviceComms::has_any() const {
+  std::lock_guard lock(mutex_);
+  return !live_.empty() || without_resources_ > 0;
 }
 
 size_t DeviceComms::bytes() const {

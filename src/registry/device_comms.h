@@ -71,8 +71,14 @@ class DeviceComms {
 
   /// Collective. InvalidArgument on all ranks where their needs differ.
   Result<DeviceComm> make(const DeviceNeeds& needs);
-  /// Local; no kernel may use it any more. InvalidArgument: no device communicator has `window`.
-  Status end(Windows::Handle window);
+  /// Local: its user is done with it. Memory, windows and proxy stay for kernels that still run.
+  /// InvalidArgument: no device communicator has `window`. InvalidUsage, and it stays as it was:
+  /// such kernels are known to run.
+  Status withdraw(Windows::Handle window);
+  /// Local; no kernel may use it any more. Nothing if it has ended.
+  void end(Windows::Handle window);
+  /// Is there one that has not ended?
+  bool has_any() const;
 
   /// Device memory of resources.
   size_t bytes() const;
@@ -101,7 +107,9 @@ class DeviceComms {
   struct Live {
     gpu::Memory memory;
     std::unique_ptr<Gin> gin;
+    bool is_withdrawn = false;
   };
+  bool counts_kernels() const;
   Status number_signals(const DeviceNeeds& needs, Layout& layout) const;
   Status prepare(const DeviceNeeds& needs, Prepared& into);
   Result<Layout> lay_out(const DeviceNeeds& needs) const;
