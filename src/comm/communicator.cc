@@ -13,12 +13,12 @@
 #include "operations/one_sided.h"
 #include "operations/plan_agreement.h"
 #include "operations/tuning.h"
-#include "operations/wide_gin.h"
 #include "profiling/connection_events.h"
 #include "profiling/profiling.h"
 #include "registry/buffer_exports.h"
 #include "registry/buffer_imports.h"
 #include "registry/device_comms.h"
+#include "registry/gins.h"
 #include "registry/windows.h"
 #include "transport/endpoint.h"
 
@@ -113,10 +113,11 @@ std::unique_ptr<operations::OneSided> Communicator::make_one_sided() {
       .find_window = [this](uint64_t number) { return buffers_.find_numbered(number); }});
 }
 
-std::unique_ptr<operations::WideGins> Communicator::make_wide_gins() {
-  return std::make_unique<operations::WideGins>(operations::WideGins::Options{
+std::unique_ptr<registry::Gins> Communicator::make_gins() {
+  return std::make_unique<registry::Gins>(registry::Gins::Options{
       .machine = machine_,
       .device = device(),
+      .member = member_.get(),
       .is_remote = [this](int peer) { return membership_.is_remote(peer); },
       .connect = [this](int peer,
                         const Deadline& until) { return endpoint_->connect_for_gin(peer, until); },
@@ -143,7 +144,7 @@ bool Communicator::land(int peer, std::span<const std::byte> chunk) {
 
 bool Communicator::land_gin(int peer, std::span<const std::byte> chunk) {
   const log::ScopedDevice speaks_for(device());
-  return note_landing(peer, wide_gins_->land(peer, chunk));
+  return note_landing(peer, gins_->land(peer, chunk));
 }
 
 Result<const void*> Communicator::register_window(void* user, size_t bytes, int flags) {
@@ -160,10 +161,7 @@ Result<registry::DeviceComm> Communicator::make_device_comm(const registry::Devi
   const InUse in_use = use("ncclDevCommCreate");
   if (is_over()) return lifetime_.gone();
   const calls::CallLog::HostCallScope in_call(log_.get(), "ncclDevCommCreate");
-  if (needs.gin.contexts == 0 || wide_gins_ == nullptr || !membership_.spans_machines())
-    return buffers_.device_comms()->make(needs);
-  return wide_gins_->make(needs, *member_, *buffers_.device_comms(),
-                          buffers_.windows()->team_ranks(), Deadline::after(kConnectTime));
+  return buffers_.device_comms()->make(needs, Deadline::after(kConnectTime));
 }
 
 Status Communicator::end_device_comm(const void* window) {
@@ -184,7 +182,7 @@ Status Communicator::end_device_comm(const void* window) {
 }
 
 void Communicator::release_device_comm(const void* window) {
-  if (wide_gins_ != nullptr) wide_gins_->end(window);
+  gins_->end(window);
   buffers_.end_device_comm(window);
 }
 

@@ -45,11 +45,11 @@
 // The API's sources include this file: classes that it only points to are not defined here.
 namespace niccolite::operations {
 class OneSided;
-class WideGins;
 }  // namespace niccolite::operations
 namespace niccolite::registry {
 struct DeviceComm;
 struct DeviceNeeds;
+class Gins;
 }  // namespace niccolite::registry
 namespace niccolite::profiling {
 class ConnectionEvents;
@@ -190,7 +190,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   /// Operations can be queued: the communicator was neither ended nor suspended. Holds usage_.
   Status check_operable() const;
   std::unique_ptr<operations::OneSided> make_one_sided();
-  std::unique_ptr<operations::WideGins> make_wide_gins();
+  std::unique_ptr<registry::Gins> make_gins();
   Status reach_windows_by_team();
   void open_windows();
   void release_device_comm(const void* window);
@@ -270,8 +270,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::shared_ptr<transport::net::Network>
       network_;  // to other machines, until it is ready; null: sockets
   std::unique_ptr<operations::OneSided>
-      one_sided_;  // of one rank, too; the endpoint's puts land here
-  std::unique_ptr<operations::WideGins> wide_gins_;  // as `one_sided_`
+      one_sided_;                         // of one rank, too; the endpoint's puts land here
+  std::unique_ptr<registry::Gins> gins_;  // as `one_sided_`
   std::unique_ptr<transport::Endpoint> endpoint_;
   std::shared_ptr<profiling::ConnectionEvents> connection_events_;  // the endpoint has it, too
   std::shared_ptr<profiling::Profiling> profiling_;       // the recorder of log_ has it, too

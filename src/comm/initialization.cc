@@ -29,13 +29,13 @@
 #include "operations/plan_agreement.h"
 #include "operations/team_trial.h"
 #include "operations/tuning.h"
-#include "operations/wide_gin.h"
 #include "planner/prices/price.h"
 #include "profiling/connection_events.h"
 #include "profiling/profiling.h"
 #include "registry/buffer_exports.h"
 #include "registry/buffer_imports.h"
 #include "registry/device_comms.h"
+#include "registry/gins.h"
 #include "registry/windows.h"
 #include "transport/carrier.h"
 #include "transport/endpoint.h"
@@ -327,7 +327,7 @@ Status Communicator::serve_peers(const planner::Settings& settings,
   log_.open(nranks());
   connection_events_ = std::make_shared<profiling::ConnectionEvents>(log_->recorder());
   one_sided_ = make_one_sided();
-  wide_gins_ = make_wide_gins();
+  gins_ = make_gins();
   endpoint_ = std::make_unique<transport::Endpoint>(
       machine_, device(), *member_, transport::Shapes{settings.shapes, settings.message_shapes},
       ways_.reach(),
@@ -494,9 +494,9 @@ void Communicator::make_operations(const planner::Settings& settings) {
     refusal =
         "multicast has never run on real switches: NCCL_NVLS_ENABLE=1 makes a team, and tries it";
   windows->set_multicast_terms({.refusal = std::move(refusal), .try_step = operations::try_team});
+  if (gins_ == nullptr) gins_ = make_gins();
   auto device_comms =
-      std::make_unique<registry::DeviceComms>(machine_, device(), member_.get(), *windows,
-                                              [this](Status status) { fail(std::move(status)); });
+      std::make_unique<registry::DeviceComms>(machine_, device(), member_.get(), *windows, *gins_);
   buffers_.open_windows(std::move(windows), std::move(device_comms));
   if (one_sided_ == nullptr) one_sided_ = make_one_sided();
 }

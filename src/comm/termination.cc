@@ -15,12 +15,12 @@
 #include "operations/one_sided.h"
 #include "operations/plan_agreement.h"
 #include "operations/tuning.h"
-#include "operations/wide_gin.h"
 #include "profiling/connection_events.h"
 #include "profiling/profiling.h"
 #include "registry/buffer_exports.h"
 #include "registry/buffer_imports.h"
 #include "registry/device_comms.h"
+#include "registry/gins.h"
 #include "registry/windows.h"
 #include "transport/endpoint.h"
 
@@ -336,7 +336,7 @@ void Communicator::release_after_graphs() {
 // Gives back the resources of kernels.
 void Communicator::release() {
   const log::ScopedDevice speaks_for(device());
-  if (wide_gins_ != nullptr) wide_gins_->close();  // uses windows and the endpoint
+  if (gins_ != nullptr) gins_->close();  // uses windows and the endpoint
   buffers_.close_windows();
   buffers_.close_exports();
   operations_.reset();
@@ -347,7 +347,7 @@ void Communicator::release() {
   supervision_.release();
   log_.close();
   endpoint_.reset();
-  wide_gins_.reset();
+  gins_.reset();
   one_sided_.reset();
   member_.reset();
   control_.release();

@@ -30,18 +30,12 @@ uint64_t barrier_bytes(int barriers, int ranks) {
 }  // namespace
 
 DeviceComms::DeviceComms(gpu::Machine& machine, int device, bootstrap::Member* member,
-                         Windows& windows, std::function<void(Status)> fail)
-    : machine_(machine),
-      device_(device),
-      member_(member),
-      windows_(windows),
-      fail_(std::move(fail)) {}
+                         Windows& windows, Gins& gins)
+    : machine_(machine), device_(device), member_(member), windows_(windows), gins_(gins) {}
 
 DeviceComms::~DeviceComms() {
-  for (auto& [window, live] : live_) {
-    live.gin.reset();  // its proxy uses the windows
+  for (const auto& [window, live] : live_)
     windows_.remove(window).ignore("the communicator ends with it");
-  }
 }
 
 // A GPU does not tell which kernels use which memory.
@@ -107,7 +101,7 @@ Result<DeviceComms::Layout> DeviceComms::lay_out(const DeviceNeeds& needs) const
     layout.shadows = TRY(place(static_cast<uint64_t>(layout.gin.contexts) *
                                    static_cast<uint64_t>(layout.gin.signals) * sizeof(uint64_t),
                                sizeof(uint64_t)));
-    layout.gin_state = TRY(place(GinMemory::state_bytes(layout.gin, nranks()), sizeof(uint64_t)));
+    layout.gin_state = TRY(place(GinMemory::state_bytes(layout.gin, nranks()), kGinLine));
   }
   if (layout.bytes == before) layout.bytes = 0;  // nothing is needed
   return layout;
@@ -124,6 +118,7 @@ Status DeviceComms::agree(const DeviceNeeds& needs, Prepared& prepared, const St
   constexpr uint32_t kMark = 0x64657663;  // messages of register_window() begin otherwise
   Writer writer;
   writer.u32(kMark);
+  writer.u64(made_);
   writer.i32(needs.lsa_barriers);
   writer.u8(needs.multicast ? 1 : 0);
   writer.u64(layout.bytes);
@@ -143,6 +138,11 @@ Status DeviceComms::agree(const DeviceNeeds& needs, Prepared& prepared, const St
       return Status::invalid_usage(
           "rank {} makes a device communicator, and rank {} is in another collective call", rank(),
           peer);
+    if (const uint64_t number = reader.u64(); number != made_)
+      return Status::invalid_usage(
+          "rank {} makes its device communicator number {}, and rank {} its number {}: all ranks "
+          "make all of them in one order",
+          rank(), made_, peer, number);
     const int barriers = reader.i32();
     const bool multicast = reader.u8() != 0;
     const uint64_t bytes = reader.u64();
@@ -178,12 +178,39 @@ Status DeviceComms::agree(const DeviceNeeds& needs, Prepared& prepared, const St
   return {};
 }
 
-// No rank has its device communicator before all have come here: all names are of live memory.
-Status DeviceComms::connect(Prepared& prepared) const {
-  for (int peer = 0; peer < nranks(); ++peer)
-    TRY(prepared.gin->memory().connect(peer, prepared.names[static_cast<size_t>(peer)],
-                                       peer == rank() || member_->same_process(peer)));
+// Tells all ranks of a failure of one. Afterwards all can take chunks, and all have mapped the
+// signals of all, so that a rank may end its device communicator at once.
+Status DeviceComms::agree(const Status& mine) const {
+  if (member_ == nullptr) return mine.copy();
+  constexpr uint32_t kMark = 0x67696e77;  // other collective calls begin otherwise
+  Writer writer;
+  writer.u32(kMark);
+  writer.u8(static_cast<uint8_t>(mine.code()));
+  writer.text(std::string_view(mine.message()).substr(0, WindowPart::kMostText));
+  const bootstrap::Gathered gathered = TRY(member_->all_gather(writer.bytes(), Deadline::never()));
+  TRY(mine.copy());
+  for (int peer = 0; peer < member_->nranks(); ++peer) {
+    const std::string origin = fmt::format("rank {}", peer);
+    Reader reader(gathered[peer], origin);
+    if (reader.u32() != kMark) reader.reject("another collective call");
+    const uint8_t code = reader.u8();
+    const std::string text = reader.text(WindowPart::kMostText);
+    if (code > static_cast<uint8_t>(Code::RemoteError)) reader.reject("an unknown failure");
+    TRY(reader.finish());
+    if (code != 0) return Status::error(static_cast<Code>(code), "rank {}: {}", peer, text);
+  }
   return {};
+}
+
+// Behind the collective call for the window, so that no rank waits there for one that fails here.
+Status DeviceComms::begin_network(Prepared& prepared, Windows::Handle window,
+                                  const Deadline& deadline) {
+  Status status = gins_.connect(*prepared.gin, prepared.names, deadline);
+  if (status.is_ok())
+    status = gins_.start(
+        made_, std::move(prepared.gin),
+        static_cast<std::byte*>(prepared.memory.data()) + prepared.layout.gin_state, window);
+  return agree(status);
 }
 
 // This rank's part. The memory is zeros before any peer's kernel can know where it is.
@@ -200,20 +227,17 @@ Status DeviceComms::prepare(const DeviceNeeds& needs, Prepared& into) {
   constexpr KernelCount kNone;
   if (counts_kernels()) TRY(machine_.upload(device_, into.memory.data(), &kNone, sizeof kNone));
   if (into.layout.gin.contexts == 0) return {};
-  bool has_other_processes = false;
-  for (int peer = 0; peer < nranks(); ++peer)
-    has_other_processes |= peer != rank() && !member_->same_process(peer);
-  into.gin = TRY(Gin::create({.machine = machine_,
-                              .device = device_,
-                              .rank = rank(),
-                              .nranks = nranks(),
-                              .windows = windows_,
-                              .fail = fail_},
-                             into.layout.gin, has_other_processes));
+  into.gin = TRY(gins_.create(made_, into.layout.gin));
   return {};
 }
 
-Result<DeviceComm> DeviceComms::make(const DeviceNeeds& needs) {
+Result<DeviceComm> DeviceComms::make(const DeviceNeeds& needs, const Deadline& deadline) {
+  Result<DeviceComm> made = make_next(needs, deadline);
+  ++made_;
+  return made;
+}
+
+Result<DeviceComm> DeviceComms::make_next(const DeviceNeeds& needs, const Deadline& deadline) {
   Prepared prepared;
   const Status mine = prepare(needs, prepared);
   TRY(agree(needs, prepared, mine));
@@ -222,7 +246,6 @@ Result<DeviceComm> DeviceComms::make(const DeviceNeeds& needs) {
   DeviceComm made;
   made.table = prepared.table;
   made.gin = layout.gin;
-  const Status connected = prepared.gin == nullptr ? Status() : connect(prepared);
   if (prepared.memory.valid()) {
     made.window = TRY(windows_.add_resources(prepared.memory.data(), layout.bytes));
     const std::shared_ptr<const Window> window = windows_.find(made.window);
@@ -238,14 +261,13 @@ Result<DeviceComm> DeviceComms::make(const DeviceNeeds& needs) {
   }
   if (needs.multicast) made.multicast_base = windows_.multicast_base();
   if (prepared.gin != nullptr) {
-    // Behind the collective call, so that no rank waits for one that fails.
-    auto* const own = static_cast<std::byte*>(prepared.memory.data());
-    Status status =
-        connected.is_ok() ? prepared.gin->start(own + layout.gin_state) : connected.copy();
+    const Status status = begin_network(prepared, made.window, deadline);
     if (!status.is_ok()) {
+      gins_.end(made.window);
       windows_.remove(made.window).ignore("the first error is told");
-      return status;
+      return status.copy();
     }
+    auto* const own = static_cast<std::byte*>(prepared.memory.data());
     made.gin_contexts = own + layout.gin_state;
     made.signal_shadows = reinterpret_cast<uint64_t*>(own + layout.shadows);
   }
@@ -264,8 +286,7 @@ Result<DeviceComm> DeviceComms::make(const DeviceNeeds& needs) {
   }
   std::lock_guard lock(mutex_);
   if (made.window != nullptr)
-    live_.emplace(made.window,
-                  Live{.memory = std::move(prepared.memory), .gin = std::move(prepared.gin)});
+    live_.emplace(made.window, Live{.memory = std::move(prepared.memory)});
   else
     ++without_resources_;
   return made;

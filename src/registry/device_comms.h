@@ -6,7 +6,6 @@
 // Thread safety: make() by one thread at a time, since it is collective; all else by any thread.
 #pragma once
 
-#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -15,7 +14,7 @@
 #include "base/thread_annotations.h"
 #include "bootstrap/member.h"
 #include "gpu/memory.h"
-#include "registry/gin.h"
+#include "registry/gins.h"
 #include "registry/windows.h"
 
 namespace niccolite::registry {
@@ -62,20 +61,21 @@ struct DeviceComm {
 
 class DeviceComms {
  public:
-  /// `windows` outlives this object; `member` is null for one rank.
-  /// `fail`: makes the communicator fail; called on threads of this object.
+  /// `windows` and `gins` outlive this object; `member` is null for one rank.
   DeviceComms(gpu::Machine& machine, int device, bootstrap::Member* member, Windows& windows,
-              std::function<void(Status)> fail);
+              Gins& gins);
   ~DeviceComms();
   DeviceComms(const DeviceComms&) = delete;
 
-  /// Collective. InvalidArgument on all ranks where their needs differ.
-  Result<DeviceComm> make(const DeviceNeeds& needs);
+  /// Collective. InvalidArgument on all ranks where their needs differ. `deadline`: for
+  /// connections to other machines.
+  Result<DeviceComm> make(const DeviceNeeds& needs, const Deadline& deadline);
   /// Local: its user is done with it. Memory, windows and proxy stay for kernels that still run.
   /// InvalidArgument: no device communicator has `window`. InvalidUsage, and it stays as it was:
   /// such kernels are known to run.
   Status withdraw(Windows::Handle window);
-  /// Local; no kernel may use it any more. Nothing if it has ended.
+  /// Local; no kernel may use it any more, and its networking has ended (Gins::end()). Nothing if
+  /// it has ended.
   void end(Windows::Handle window);
   /// Is there one that has not ended?
   bool has_any() const;
@@ -100,21 +100,21 @@ class DeviceComms {
     Layout layout;
     Windows::Handle table = nullptr;
     gpu::Memory memory;
-    std::unique_ptr<Gin> gin;
+    std::shared_ptr<Gin> gin;
     std::vector<Gin::Name> names;  // by rank
   };
-  /// A device communicator's parts. The proxy ends before its memory.
   struct Live {
     gpu::Memory memory;
-    std::unique_ptr<Gin> gin;
     bool is_withdrawn = false;
   };
   bool counts_kernels() const;
   Status number_signals(const DeviceNeeds& needs, Layout& layout) const;
+  Result<DeviceComm> make_next(const DeviceNeeds& needs, const Deadline& deadline);
   Status prepare(const DeviceNeeds& needs, Prepared& into);
   Result<Layout> lay_out(const DeviceNeeds& needs) const;
   Status agree(const DeviceNeeds& needs, Prepared& prepared, const Status& mine) const;
-  Status connect(Prepared& prepared) const;
+  Status begin_network(Prepared& prepared, Windows::Handle window, const Deadline& deadline);
+  Status agree(const Status& mine) const;
   int nranks() const { return member_ != nullptr ? member_->nranks() : 1; }
   int rank() const { return member_ != nullptr ? member_->rank() : 0; }
 
@@ -122,7 +122,8 @@ class DeviceComms {
   const int device_;
   bootstrap::Member* const member_;
   Windows& windows_;
-  const std::function<void(Status)> fail_;
+  Gins& gins_;
+  uint64_t made_ = 0;  // make() only
   mutable std::mutex mutex_;
   std::map<Windows::Handle, Live> live_ GUARDED_BY(mutex_);
   int without_resources_ GUARDED_BY(mutex_) = 0;

@@ -2,17 +2,84 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <optional>
 #include <thread>
+#include <utility>
 
+#include "executor/protocol/call_tag.h"
+#include "executor/protocol/relay.h"
 #include "gpu/machine.h"
 
 namespace niccolite::registry {
+
 namespace {
 
 constexpr size_t kOfOneQueue = 16;  // operations of a batch
 
+bool has_signal(const GinDescriptor& descriptor) {
+  return descriptor.has(GinDescriptor::kIncrement | GinDescriptor::kAdd);
+}
+bool copies(const GinDescriptor& descriptor) {
+  return descriptor.bytes > 0 && descriptor.has(GinDescriptor::kPut | GinDescriptor::kGet);
+}
+
+/// Between looks at memory: yields at first, and sleeps once nothing has come for a millisecond.
+class Rest {
+ public:
+  void take() {
+    constexpr std::chrono::milliseconds kAwake{1};
+    constexpr std::chrono::microseconds kNap{50};
+    if (Clock::now() - last_ < kAwake)
+      std::this_thread::yield();
+    else
+      std::this_thread::sleep_for(kNap);
+  }
+  void begin_again() { last_ = Clock::now(); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point last_ = Clock::now();
+};
+
+/// Cuts bytes into chunks, and calls `send(where it begins, its bytes)` for each.
+template <typename Send>
+Status by_chunks(uint64_t bytes, const Send& send) {
+  for (uint64_t at = 0; at < bytes; at += executor::kPutDataBytes)
+    TRY(send(at, static_cast<uint32_t>(std::min<uint64_t>(bytes - at, executor::kPutDataBytes))));
+  return {};
+}
+
 }  // namespace
+
+// ---- GinLink
+
+// The lock is a turn: another device communicator's chunk waits for the same room.
+Status GinLink::send(const GinChunk& chunk, const std::function<bool()>& is_over,
+                     const std::function<Status(std::byte*)>& fill) {
+  constexpr executor::FifoShape kShape = executor::kPutShape;
+  std::lock_guard lock(mutex_);
+  uint64_t& step = port_.control->step;
+  const std::atomic_ref head(port_.control->remote);
+  // [credit] acquires: the proxy has read the slot.
+  for (Rest rest; head.load(std::memory_order_acquire) + kShape.depth <= step; rest.take())
+    if (is_over()) return {};
+  std::byte* const slot = port_.slots + kShape.slot_offset(0, step);
+  std::memcpy(slot, &chunk, sizeof chunk);
+  if (fill) TRY(fill(slot + executor::kPutDataAt));
+  const uint32_t bytes = executor::kPutDataAt + chunk.bytes;
+  // relaxed: [publish] releases it.
+  std::atomic_ref(port_.notes[step & (kShape.depth - 1)])
+      .store(executor::relay::note_of(bytes, /*tag=*/0), std::memory_order_relaxed);
+  ++step;
+  // [publish] the slot's content, to the proxy's [arrival].
+  std::atomic_ref(port_.remote_control->remote)
+      .store(executor::call_tag::tail(step, /*tag=*/0), std::memory_order_release);
+  port_.bells[0]->announce(bytes);
+  return {};
+}
+
+// ---- Gin
 
 Gin::Gin(Parts parts, const GinNeeds& needs, std::unique_ptr<GinMemory> memory)
     : parts_(std::move(parts)),
@@ -20,40 +87,44 @@ Gin::Gin(Parts parts, const GinNeeds& needs, std::unique_ptr<GinMemory> memory)
       memory_(std::move(memory)),
       next_(static_cast<size_t>(needs.contexts) * static_cast<size_t>(parts_.nranks)) {}
 
-Result<std::unique_ptr<Gin>> Gin::create(Parts parts, const GinNeeds& needs,
+Result<std::shared_ptr<Gin>> Gin::create(Parts parts, const GinNeeds& needs,
                                          bool has_other_processes) {
   std::unique_ptr<GinMemory> memory =
       TRY(GinMemory::create(parts.machine, needs, parts.nranks, has_other_processes));
-  std::unique_ptr<Gin> gin(new Gin(std::move(parts), needs, std::move(memory)));
+  std::shared_ptr<Gin> gin(new Gin(std::move(parts), needs, std::move(memory)));
   gin->stream_ = TRY(gin->parts_.machine.create_stream(gin->parts_.device));
   return gin;
 }
 
-Gin::~Gin() {
-  // relaxed: publishes nothing
-  stops_.store(true, std::memory_order_relaxed);
-  thread_.join();
-}
+Gin::~Gin() { stop(); }
 
-Status Gin::start(std::byte* state) {
+Status Gin::start(std::byte* state, std::shared_ptr<const Window> resources, Links links) {
+  resources_ = std::move(resources);
+  links_ = std::move(links);
   TRY(memory_->write_contexts(parts_.device, state));
   thread_ = TRY(Thread::start("niccolite gin", [this] { serve(); }));
   return {};
 }
 
+void Gin::stop() {
+  // relaxed: publishes nothing
+  stops_.store(true, std::memory_order_relaxed);
+  thread_.join();
+}
+
+// ---- Its thread
+
 void Gin::serve() {
-  using Clock = std::chrono::steady_clock;
-  constexpr std::chrono::milliseconds kAwake{1};
-  constexpr std::chrono::microseconds kNap{50};
-  Clock::time_point last = Clock::now();
+  Rest rest;
   // relaxed: nothing is published with it
   while (!stops_.load(std::memory_order_relaxed)) {
-    if (look())
-      last = Clock::now();
-    else if (Clock::now() - last < kAwake)
-      std::this_thread::yield();
+    if (look() || answer_gets())
+      rest.begin_again();
     else
-      std::this_thread::sleep_for(kNap);
+      rest.take();
+  }
+  // Kernels have ended, and the queues hold their last operations.
+  while (look() || answer_gets()) {
   }
 }
 
@@ -72,125 +143,344 @@ bool Gin::look() {
   if (batch_.empty()) return false;
   first_queue_ = (batch_.back().queue + 1) % next_.size();
   bool has_copied = false;
-  for (size_t i = 0; i < batch_.size(); ++i)
-    if (!has_failed_) report(batch_[i], issue(batch_[i], i, has_copied));
+  for (size_t i = 0; i < batch_.size(); ++i) {
+    if (is_over()) break;
+    Item& item = batch_[i];
+    Status status = check(item);
+    if (status.is_ok())
+      status = is_remote(peer_of(item)) ? send(item) : copy_here(item, i, has_copied);
+    report(item, std::move(status));
+  }
   if (has_copied)
     report(batch_.front(), parts_.machine.synchronize_stream(parts_.device, stream_.handle()));
+  await_gets();
   for (const Item& item : batch_) {
-    if (!has_failed_) report(item, complete(item));
+    if (!is_over()) report(item, complete(item));
     memory_->give_back(item.queue);
   }
   return true;
 }
 
-Result<std::byte*> Gin::find(uint64_t window, uint64_t offset, uint64_t bytes, int peer,
-                             std::shared_ptr<const Window>& keeps) const {
-  keeps = parts_.windows.find(reinterpret_cast<const void*>(window));
-  if (keeps == nullptr)
-    return Status::invalid_argument("0x{:x} is no live window of this communicator", window);
-  const uint64_t whole = keeps->bytes_of(peer);
-  if (offset > whole || bytes > whole - offset)
-    return Status::invalid_argument(
-        "{} bytes at offset {} go beyond the window of rank {}, {} bytes", bytes, offset, peer,
-        whole);
-  return keeps->copy_of(peer) + offset;
-}
-
-// Queues the item's copy. All else is done when it has come.
-Status Gin::issue(Item& item, size_t place, bool& has_copied) {
+Status Gin::check(const Item& item) const {
   const GinDescriptor& asked = item.descriptor;
   constexpr uint32_t kKnown = GinDescriptor::kFlush * 2 - 1;
   constexpr uint32_t kKinds =
       GinDescriptor::kPut | GinDescriptor::kGet | GinDescriptor::kFlush | GinDescriptor::kInMemory;
   if (!asked.has(kKinds) || (asked.operation & ~kKnown) != 0)
     return Status::invalid_argument("operation 0x{:x} is not known", asked.operation);
+  if (asked.has(GinDescriptor::kInline) && asked.bytes > sizeof asked.value)
+    return Status::invalid_argument("a value of {} bytes", asked.bytes);
+  if (has_signal(asked) && !asked.has(GinDescriptor::kInMemory) &&
+      asked.signal >= static_cast<uint64_t>(needs_.signals))
+    return Status::invalid_argument("signal {} of {}", asked.signal, needs_.signals);
+  if (asked.has(GinDescriptor::kInMemory) && asked.source_offset % sizeof(uint64_t) != 0)
+    return Status::invalid_argument("offset {} is not one of a word of 8 bytes",
+                                    asked.source_offset);
+  if (asked.has(GinDescriptor::kCounter) && asked.counter >= static_cast<uint64_t>(needs_.counters))
+    return Status::invalid_argument("counter {} of {}", asked.counter, needs_.counters);
+  return {};
+}
+
+// `data` is null where the window's copy of `peer` is on another machine.
+Result<Gin::Place> Gin::find(uint64_t window, uint64_t offset, uint64_t bytes, int peer) const {
+  std::shared_ptr<const Window> found = parts_.find_window(reinterpret_cast<const void*>(window));
+  if (found == nullptr)
+    return Status::invalid_argument("0x{:x} is no live window of this communicator", window);
+  const uint64_t whole = found->bytes_of(peer);
+  if (offset > whole || bytes > whole - offset)
+    return Status::invalid_argument(
+        "{} bytes at offset {} go beyond the window of rank {}, {} bytes", bytes, offset, peer,
+        whole);
+  std::byte* const copy = found->copy_of(peer);
+  return Place{std::move(found), copy == nullptr ? nullptr : copy + offset};
+}
+
+// Queues the copy of an item for a rank of this machine. All else is done when it has come.
+Status Gin::copy_here(Item& item, size_t place, bool& has_copied) {
+  const GinDescriptor& asked = item.descriptor;
+  if (!copies(asked)) return {};
   const bool is_get = asked.has(GinDescriptor::kGet);
-  if (asked.bytes == 0 || (!is_get && !asked.has(GinDescriptor::kPut))) return {};
   const int peer = peer_of(item);
-  std::byte* const target = TRY(find(asked.target_window, asked.target_offset, asked.bytes,
-                                     is_get ? parts_.rank : peer, item.windows[0]));
+  Place target =
+      TRY(find(asked.target_window, asked.target_offset, asked.bytes, is_get ? parts_.rank : peer));
+  item.windows[0] = std::move(target.window);
   const void* source = nullptr;
   if (asked.has(GinDescriptor::kInline)) {
-    if (asked.bytes > sizeof asked.value)
-      return Status::invalid_argument("a value of {} bytes", asked.bytes);
     uint64_t* const staged = memory_->at<uint64_t>(memory_->layout().staging) + place;
     *staged = asked.value;
     source = staged;
   } else {
-    source = TRY(find(asked.source_window, asked.source_offset, asked.bytes,
-                      is_get ? peer : parts_.rank, item.windows[1]));
+    Place from = TRY(
+        find(asked.source_window, asked.source_offset, asked.bytes, is_get ? peer : parts_.rank));
+    item.windows[1] = std::move(from.window);
+    source = from.data;
   }
-  TRY(parts_.machine.copy_async(target, source, asked.bytes, parts_.device, stream_.handle()));
+  TRY(parts_.machine.copy_async(target.data, source, asked.bytes, parts_.device, stream_.handle()));
   has_copied = true;
   return {};
 }
 
+// Nothing waits for a chunk that has no room any more, since the peer has left or this communicator
+// has failed.
+Status Gin::send(int peer, const GinChunk& chunk, const std::function<Status(std::byte*)>& fill) {
+  const auto ends = [this, peer] { return is_over() || parts_.has_left(peer); };
+  return links_[static_cast<size_t>(peer)]->send(chunk, ends, fill);
+}
+
+// Sends an item's part for a rank of another machine.
+Status Gin::send(const Item& item) {
+  const GinDescriptor& asked = item.descriptor;
+  if (copies(asked)) TRY(asked.has(GinDescriptor::kGet) ? ask(item) : send_data(item));
+  if (!has_signal(asked)) return {};
+  GinChunk chunk{.communicator = parts_.number, .amount = asked.amount};
+  if (asked.has(GinDescriptor::kInMemory)) {
+    const Place word =
+        TRY(find(asked.source_window, asked.source_offset, sizeof(uint64_t), peer_of(item)));
+    chunk.kind = GinChunk::Kind::SignalInMemory;
+    chunk.window = word.window->number();
+    chunk.offset = asked.source_offset;
+  } else {
+    chunk.kind = GinChunk::Kind::Signal;
+    chunk.context = static_cast<uint32_t>(context_of(item));
+    chunk.signal = asked.signal;
+  }
+  return send(peer_of(item), chunk);
+}
+
+Status Gin::send_data(const Item& item) {
+  const GinDescriptor& asked = item.descriptor;
+  const Place target =
+      TRY(find(asked.target_window, asked.target_offset, asked.bytes, peer_of(item)));
+  Place source;
+  if (!asked.has(GinDescriptor::kInline))
+    source = TRY(find(asked.source_window, asked.source_offset, asked.bytes, parts_.rank));
+  return by_chunks(asked.bytes, [&](uint64_t at, uint32_t bytes) -> Status {
+    const GinChunk chunk{.kind = GinChunk::Kind::Data,
+                         .bytes = bytes,
+                         .communicator = parts_.number,
+                         .window = target.window->number(),
+                         .offset = asked.target_offset + at};
+    const auto fill = [&](std::byte* slot) -> Status {
+      if (source.data != nullptr) return fetch(slot, source.data + at, bytes);
+      std::memcpy(slot, &asked.value, bytes);
+      return {};
+    };
+    return send(peer_of(item), chunk, fill);
+  });
+}
+
+Status Gin::ask(const Item& item) {
+  const GinDescriptor& asked = item.descriptor;
+  Place target = TRY(find(asked.target_window, asked.target_offset, asked.bytes, parts_.rank));
+  const Place source =
+      TRY(find(asked.source_window, asked.source_offset, asked.bytes, peer_of(item)));
+  const uint64_t number = requests_++;
+  {
+    std::lock_guard lock(gets_mutex_);
+    gets_.emplace(number, Get{.from = peer_of(item),
+                              .target = std::move(target),
+                              .bytes = asked.bytes,
+                              .missing = asked.bytes});
+  }
+  const GinChunk chunk{.kind = GinChunk::Kind::Get,
+                       .communicator = parts_.number,
+                       .window = source.window->number(),
+                       .offset = asked.source_offset,
+                       .amount = asked.bytes,
+                       .request = number};
+  return send(peer_of(item), chunk);
+}
+
+// Two ranks that get from each other answer meanwhile. A peer that has left answers no more; the
+// failure for which it left is the better reason, and may still be on its way.
+void Gin::await_gets() {
+  constexpr std::chrono::seconds kReasonTime{1};
+  std::optional<Deadline> reason;
+  for (Rest rest;; rest.take()) {
+    int gone = -1;
+    {
+      std::lock_guard lock(gets_mutex_);
+      if (is_over()) gets_.clear();
+      for (const auto& [number, get] : gets_)
+        if (parts_.has_left(get.from)) gone = get.from;
+      if (gets_.empty()) return;
+    }
+    if (gone >= 0 && !reason) reason = Deadline::after(kReasonTime);
+    if (gone >= 0 && reason->passed()) {
+      has_failed_ = true;
+      parts_.fail(Status::remote_error(
+          "rank {}: a kernel's get from rank {}: that rank has left the communicator", parts_.rank,
+          gone));
+    }
+    if (answer_gets()) rest.begin_again();
+  }
+}
+
+// Sends the bytes that ranks of other machines have asked for. None has: false.
+bool Gin::answer_gets() {
+  std::vector<Request> requests;
+  {
+    std::lock_guard lock(gets_mutex_);
+    requests.swap(asked_);
+  }
+  for (const Request& request : requests) {
+    Status status = by_chunks(request.bytes, [&](uint64_t at, uint32_t bytes) -> Status {
+      const GinChunk chunk{.kind = GinChunk::Kind::GetData,
+                           .bytes = bytes,
+                           .communicator = parts_.number,
+                           .offset = at,
+                           .request = request.number};
+      const auto fill = [&](std::byte* slot) {
+        return fetch(slot, request.source.data + at, bytes);
+      };
+      return send(request.from, chunk, fill);
+    });
+    if (status.is_ok() || std::exchange(has_failed_, true)) continue;
+    parts_.fail(std::move(status).with_context("rank {}: the bytes of a get by a kernel of rank {}",
+                                               parts_.rank, request.from));
+  }
+  return !requests.empty();
+}
+
+// Signals and counts, when the item's data are on their way, or there.
 Status Gin::complete(const Item& item) {
   const GinDescriptor& asked = item.descriptor;
   const auto context = static_cast<uint64_t>(context_of(item));
-  if (asked.has(GinDescriptor::kIncrement | GinDescriptor::kAdd)) {
+  const int peer = peer_of(item);
+  if (has_signal(asked) && !is_remote(peer)) {
     if (asked.has(GinDescriptor::kInMemory)) {
-      TRY(add_in_memory(item));
+      const Place word =
+          TRY(find(asked.source_window, asked.source_offset, sizeof(uint64_t), peer));
+      TRY(add_in_memory(peer, word.data, asked.amount));
     } else {
-      const auto count = static_cast<uint64_t>(needs_.signals);
-      if (asked.signal >= count)
-        return Status::invalid_argument("signal {} of {}", asked.signal, count);
-      auto* const signals =
-          reinterpret_cast<uint64_t*>(memory_->of(peer_of(item)) + memory_->layout().signals);
-      // [release] pairs with the acquire of the kernel that waits: earlier puts have come.
-      std::atomic_ref(signals[context * count + asked.signal])
-          .fetch_add(asked.amount, std::memory_order_release);
+      TRY(add(peer, context, asked.signal, asked.amount));
     }
   }
-  if (asked.has(GinDescriptor::kCounter)) {
-    const auto count = static_cast<uint64_t>(needs_.counters);
-    if (asked.counter >= count)
-      return Status::invalid_argument("counter {} of {}", asked.counter, count);
-    // [release] pairs with the kernel's acquire: the source has been read.
-    std::atomic_ref(
-        memory_->at<uint64_t>(memory_->layout().counters)[context * count + asked.counter])
-        .fetch_add(1, std::memory_order_release);
-  }
+  if (!asked.has(GinDescriptor::kCounter)) return {};
+  const auto count = static_cast<uint64_t>(needs_.counters);
+  // [release] pairs with the kernel's acquire: the source has been read.
+  std::atomic_ref(
+      memory_->at<uint64_t>(memory_->layout().counters)[context * count + asked.counter])
+      .fetch_add(1, std::memory_order_release);
+  return {};
+}
+
+// The peer is a rank of this machine.
+Status Gin::add(int peer, uint64_t context, uint64_t signal, uint64_t amount) {
+  const auto count = static_cast<uint64_t>(needs_.signals);
+  std::byte* const memory = memory_->of(peer);
+  auto* const signals = reinterpret_cast<uint64_t*>(memory + memory_->layout().signals);
+  // [release] pairs with the acquire of the kernel that waits: earlier puts have come.
+  std::atomic_ref(signals[context * count + signal]).fetch_add(amount, std::memory_order_release);
   return {};
 }
 
 // No copy engine adds. The word is read, and written back, by whoever holds the lock of the rank
-// that it belongs to, in memory that all ranks map.
-Status Gin::add_in_memory(const Item& item) {
-  const GinDescriptor& asked = item.descriptor;
-  const int peer = peer_of(item);
-  std::shared_ptr<const Window> keeps;
-  std::byte* const word =
-      TRY(find(asked.source_window, asked.source_offset, sizeof(uint64_t), peer, keeps));
-  if (asked.source_offset % sizeof(uint64_t) != 0)
-    return Status::invalid_argument("offset {} is not one of a word of 8 bytes",
-                                    asked.source_offset);
-  const std::atomic_ref lock(*reinterpret_cast<uint32_t*>(memory_->of(peer)));
+// that it belongs to, in memory that all ranks of the machine map.
+Status Gin::add_in_memory(int peer, std::byte* word, uint64_t amount) {
+  if (parts_.machine.kind() == gpu::Kind::Virtual) {
+    // [release] as in add().
+    std::atomic_ref(*reinterpret_cast<uint64_t*>(word))
+        .fetch_add(amount, std::memory_order_release);
+    return {};
+  }
+  std::byte* const memory = memory_->of(peer);
+  const std::atomic_ref lock(*reinterpret_cast<uint32_t*>(memory));
   // [acquire] pairs with the release below: the value before is in the word.
   while (lock.exchange(1, std::memory_order_acquire) != 0) {
-    if (stops_.load(std::memory_order_relaxed)) return {};
+    if (parts_.is_over()) return {};
     std::this_thread::yield();
   }
-  uint64_t* const staged = memory_->at<uint64_t>(memory_->layout().staging);
-  const auto move = [&](void* target, const void* source) -> Status {
-    TRY(parts_.machine.copy_async(target, source, sizeof *staged, parts_.device, stream_.handle()));
-    return parts_.machine.synchronize_stream(parts_.device, stream_.handle());
-  };
-  Status status = move(staged, word);
-  if (status.is_ok()) {
-    *staged += asked.amount;
-    status = move(word, staged);
-  }
+  uint64_t value = 0;
+  Status status = fetch(&value, word, sizeof value);
+  value += amount;
+  if (status.is_ok()) status = parts_.machine.upload(parts_.device, word, &value, sizeof value);
   lock.store(0, std::memory_order_release);
   return status;
 }
 
+Status Gin::fetch(void* target, const void* source, size_t bytes) {
+  return parts_.machine.download(parts_.device, target, source, bytes);
+}
+
 void Gin::report(const Item& item, Status status) {
-  if (status.is_ok() || has_failed_) return;
+  if (status.is_ok() || is_over()) return;
   has_failed_ = true;
   parts_.fail(std::move(status).with_context("rank {}: a kernel's {} to rank {}, context {}",
                                              parts_.rank, item.descriptor.name(), peer_of(item),
                                              context_of(item)));
+}
+
+// ---- Chunks that come
+
+// The header is not trusted, as in OneSided::land().
+Result<Gin::Place> Gin::find_for(int from, const GinChunk& chunk, uint64_t bytes) const {
+  std::shared_ptr<const Window> window =
+      chunk.window == resources_->number() ? resources_ : parts_.find_numbered(chunk.window);
+  if (window == nullptr)
+    return Status::remote_error(
+        "a kernel of rank {} uses window number {} of rank {}, which is not registered here: "
+        "deregister a window only after the last operation on it",
+        from, chunk.window, parts_.rank);
+  if (chunk.offset > window->bytes() || bytes > window->bytes() - chunk.offset)
+    return Status::remote_error(
+        "a kernel of rank {} uses {} bytes at offset {} of window number {} of rank {}, which has "
+        "{} bytes",
+        from, bytes, chunk.offset, chunk.window, parts_.rank, window->bytes());
+  std::byte* const data = window->copy_of(parts_.rank) + chunk.offset;
+  return Place{std::move(window), data};
+}
+
+Status Gin::land(int from, const GinChunk& chunk, const std::byte* data) {
+  switch (chunk.kind) {
+    case GinChunk::Kind::Data: {
+      const Place target = TRY(find_for(from, chunk, chunk.bytes));
+      return parts_.machine.upload(parts_.device, target.data, data, chunk.bytes);
+    }
+    case GinChunk::Kind::Signal:
+      if (chunk.context >= static_cast<uint64_t>(needs_.contexts) ||
+          chunk.signal >= static_cast<uint64_t>(needs_.signals))
+        return Status::remote_error("a kernel of rank {} names signal {} of context {}", from,
+                                    chunk.signal, chunk.context);
+      return add(parts_.rank, chunk.context, chunk.signal, chunk.amount);
+    case GinChunk::Kind::SignalInMemory: {
+      if (chunk.offset % sizeof(uint64_t) != 0)
+        return Status::remote_error("a kernel of rank {} names a signal at offset {}", from,
+                                    chunk.offset);
+      const Place word = TRY(find_for(from, chunk, sizeof(uint64_t)));
+      return add_in_memory(parts_.rank, word.data, chunk.amount);
+    }
+    case GinChunk::Kind::Get: {
+      Place source = TRY(find_for(from, chunk, chunk.amount));
+      std::lock_guard lock(gets_mutex_);
+      asked_.push_back({.from = from,
+                        .number = chunk.request,
+                        .source = std::move(source),
+                        .bytes = chunk.amount});
+      return {};
+    }
+    case GinChunk::Kind::GetData: {
+      Place target;
+      {
+        std::lock_guard lock(gets_mutex_);
+        const auto found = gets_.find(chunk.request);
+        if (found == gets_.end()) return {};  // a failure has ended it
+        if (chunk.offset > found->second.bytes || chunk.bytes > found->second.bytes - chunk.offset)
+          return Status::remote_error("rank {} answers a get of {} bytes with {} at offset {}",
+                                      from, found->second.bytes, chunk.bytes, chunk.offset);
+        target = found->second.target;
+      }
+      TRY(parts_.machine.upload(parts_.device, target.data + chunk.offset, data, chunk.bytes));
+      std::lock_guard lock(gets_mutex_);
+      const auto found = gets_.find(chunk.request);
+      if (found == gets_.end()) return {};
+      found->second.missing -= std::min<uint64_t>(chunk.bytes, found->second.missing);
+      if (found->second.missing == 0) gets_.erase(found);
+      return {};
+    }
+  }
+  return Status::remote_error("rank {} sends a chunk of kind {}", from,
+                              static_cast<uint32_t>(chunk.kind));
 }
 
 }  // namespace niccolite::registry

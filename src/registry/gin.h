@@ -1,66 +1,135 @@
-// Gin: the networking that kernels of one device communicator start by themselves, by proxy.
+// Gin: the networking that kernels of one device communicator start by themselves (GIN), by proxy.
 // Kernels write descriptors (gin_descriptor.h) into queues in host memory, one for each context and
-// peer; a thread of this rank carries them out: copies between windows, by the mappings that
-// windows have, and additions to signals, which are words in host memory that all ranks map.
+// peer, and a thread of this rank carries them out. Operations to ranks of its own machine go by
+// the mappings of their memory; all others in chunks (gin_chunk.h) over a connection to each rank
+// of another machine, unless it has left.
 //
-//   put, get   copies on a stream of the proxy's; done when the stream is
-//   signal     after all earlier operations of its queue: every signal is a strong one
-//   counter    after the operation itself
+//               of this machine                      of another one
+//   put, get    copies on a stream of the proxy's    put: its bytes in chunks; get: asks the peer's
+//                                                    proxy of the same device communicator for them
+//   signal      is added to a word in host memory    the peer's proxy of the network adds it
+//               that all ranks map
 //
-// The consumer's index of a queue advances in order, and after a failure, too: operations are then
-// dropped, so that no kernel spins on a full queue for ever. A failure is told once.
+// A signal comes after all earlier operations of its queue: each one is strong. A counter comes
+// after its operation. A put is done when its copy is, or when the connection has a copy of its
+// source. A connection that has no room holds up the whole thread. After a failure or an abort of
+// the communicator operations are dropped, and the queues' indices go on, so that no kernel spins
+// on a full queue for ever.
 //
-// Thread safety: create(), connect() and start() by one thread; then only the destructor, which
-// ends the thread.
+// Thread safety: create(), connecting and start() by one thread, before all else; land() and stop()
+// by any.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "base/thread.h"
+#include "base/thread_annotations.h"
+#include "base/wait.h"
+#include "executor/protocol/fifo.h"
 #include "gpu/streams.h"
+#include "registry/gin_chunk.h"
 #include "registry/gin_memory.h"
 #include "registry/windows.h"
 
 namespace niccolite::registry {
 
+/// The sending end of the connection to a rank of another machine, which all device communicators
+/// share.
+class GinLink {
+ public:
+  explicit GinLink(const executor::PortAddress& port) : port_(port) {}
+  /// Waits for room, and sends a chunk, whose bytes `fill` writes. Sends nothing once `is_over`.
+  Status send(const GinChunk& chunk, const std::function<bool()>& is_over,
+              const std::function<Status(std::byte*)>& fill = {}) EXCLUDES(mutex_);
+
+ private:
+  std::mutex mutex_;
+  const executor::PortAddress port_ GUARDED_BY(mutex_);
+};
+
 class Gin {
  public:
+  using Name = GinMemory::Name;
+  using Links = std::vector<std::shared_ptr<GinLink>>;  // by rank; null: of this machine
   struct Parts {
     gpu::Machine& machine;
     int device;
     int rank;
     int nranks;
-    Windows& windows;                  // outlives this
+    uint64_t number;  // of the device communicator
+    std::function<std::shared_ptr<const Window>(const void* handle)> find_window;
+    std::function<std::shared_ptr<const Window>(uint64_t number)> find_numbered;
     std::function<void(Status)> fail;  // called at most once, on the proxy's thread
+    std::function<bool()> is_over;     // the communicator has failed, or ends
+    std::function<bool(int peer)> has_left;
   };
-  using Name = GinMemory::Name;
-  static Result<std::unique_ptr<Gin>> create(Parts parts, const GinNeeds& needs,
+
+  static Result<std::shared_ptr<Gin>> create(Parts parts, const GinNeeds& needs,
                                              bool has_other_processes);
   ~Gin();
   Gin(const Gin&) = delete;
 
   GinMemory& memory() { return *memory_; }
-  /// `state`: GinMemory::state_bytes(), which begins with the contexts' structs afterwards.
-  Status start(std::byte* state);
+  /// All ranks of this machine are connected (GinMemory::connect()). `resources`: the device
+  /// communicator's memory, with GinMemory::state_bytes() at `state`.
+  Status start(std::byte* state, std::shared_ptr<const Window> resources, Links links);
+  /// Carries out the operations in the queues, and ends the thread.
+  void stop();
+
+  /// A chunk for this device communicator has come. On the thread of a proxy of the network.
+  Status land(int from, const GinChunk& chunk, const std::byte* data) EXCLUDES(gets_mutex_);
 
  private:
   struct Item {
     size_t queue;
     GinDescriptor descriptor;
-    std::shared_ptr<const Window> windows[2];  // stay until the copy is done
+    std::array<std::shared_ptr<const Window>, 2> windows{};  // until the copy is done
+  };
+  /// Bytes of a window of this rank.
+  struct Place {
+    std::shared_ptr<const Window> window;
+    std::byte* data = nullptr;
+  };
+  /// A get of this rank from another machine whose bytes have not all come.
+  struct Get {
+    int from;
+    Place target;
+    uint64_t bytes;
+    uint64_t missing;
+  };
+  /// A get of a rank of another machine from this one.
+  struct Request {
+    int from;
+    uint64_t number;
+    Place source;
+    uint64_t bytes;
   };
 
   Gin(Parts parts, const GinNeeds& needs, std::unique_ptr<GinMemory> memory);
   void serve();
   bool look();
-  Status issue(Item& item, size_t place, bool& has_copied);
+  Status check(const Item& item) const;
+  Status copy_here(Item& item, size_t place, bool& has_copied);
+  Status send(int peer, const GinChunk& chunk, const std::function<Status(std::byte*)>& fill = {});
+  Status send(const Item& item) EXCLUDES(gets_mutex_);
+  Status send_data(const Item& item);
+  Status ask(const Item& item) EXCLUDES(gets_mutex_);
+  void await_gets() EXCLUDES(gets_mutex_);
+  bool answer_gets() EXCLUDES(gets_mutex_);
   Status complete(const Item& item);
-  Status add_in_memory(const Item& item);
-  Result<std::byte*> find(uint64_t window, uint64_t offset, uint64_t bytes, int peer,
-                          std::shared_ptr<const Window>& keeps) const;
+  Status add(int peer, uint64_t context, uint64_t signal, uint64_t amount);
+  Status add_in_memory(int peer, std::byte* word, uint64_t amount);
+  Status fetch(void* target, const void* source, size_t bytes);
+  Result<Place> find(uint64_t window, uint64_t offset, uint64_t bytes, int peer) const;
+  Result<Place> find_for(int from, const GinChunk& chunk, uint64_t bytes) const;
+  bool is_remote(int peer) const { return links_[static_cast<size_t>(peer)] != nullptr; }
+  bool is_over() const { return has_failed_ || parts_.is_over(); }
   void report(const Item& item, Status status);
   int context_of(const Item& item) const { return static_cast<int>(item.queue) / parts_.nranks; }
   int peer_of(const Item& item) const { return static_cast<int>(item.queue) % parts_.nranks; }
@@ -69,10 +138,16 @@ class Gin {
   const GinNeeds needs_;
   const std::unique_ptr<GinMemory> memory_;
   gpu::Stream stream_;
+  Links links_;
+  std::shared_ptr<const Window> resources_;
   std::vector<uint32_t> next_;  // by queue
   std::vector<Item> batch_;
   size_t first_queue_ = 0;  // takes turns
+  uint64_t requests_ = 0;
   bool has_failed_ = false;
+  std::mutex gets_mutex_;
+  std::map<uint64_t, Get> gets_ GUARDED_BY(gets_mutex_);  // by number of the request
+  std::vector<Request> asked_ GUARDED_BY(gets_mutex_);
   std::atomic<bool> stops_{false};
   Thread thread_;
 };

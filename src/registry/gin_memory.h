@@ -1,6 +1,5 @@
-// GinMemory: the host memory by which the kernels of one rank reach their proxy (gin.h,
-// operations/wide_gin.h): queues of descriptors, signals, counters. Ranks of one machine map each
-// other's.
+// GinMemory: the host memory by which the kernels of one rank reach their proxy (gin.h): queues of
+// descriptors, signals, counters. Ranks of one machine map each other's.
 //
 // Thread safety: create(), connect() and write_contexts() by one thread; then take() and
 // give_back() by the proxy's.

@@ -27,7 +27,7 @@ struct Words {
   uint32_t begun;
   uint32_t may_end;
   uint32_t answer;
-  Comm* comm;  // for kernels that do not say what they use
+  Comm* comm;  // for kernels that have it by this address alone
 };
 
 /// Two ranks with a window and a device communicator that has everything.
@@ -171,7 +171,7 @@ __global__ void go_on_known(Comm comm, Buffer<uint64_t>, ChannelsHandle, Words* 
 }
 __global__ void go_on_unknown(Words* words) { go_on(*words->comm, words); }
 
-/// Device memory that can be allocated, once the library has given back what it is going to.
+/// Is as much device memory free as before, once the library has given its part back?
 bool comes_back(size_t before) {
   const auto end = std::chrono::steady_clock::now() + kPatience;
   for (;;) {

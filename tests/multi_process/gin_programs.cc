@@ -172,7 +172,8 @@ bool check_teams(ncclComm_t comm, ncclWindow_t window, int rank, const GinProgra
   REQUIRE_NCCL(ncclCommQueryProperties(comm, &props));
   const int teams = program.nranks / program.team;
   bool is_right = props.deviceApiSupport && props.ginType == NCCL_GIN_TYPE_PROXY &&
-                  props.nLsaTeams == teams && !props.multimemSupport;
+                  props.nLsaTeams == teams &&
+                  props.multimemSupport == (program.is_one_machine && program.team > 1);
   const ncclTeam_t lsa = ncclTeamLsa(comm), rail = ncclTeamRail(comm), world = ncclTeamWorld(comm);
   is_right &= lsa.nRanks == program.team && lsa.rank == rank % program.team && lsa.stride == 1;
   is_right &=

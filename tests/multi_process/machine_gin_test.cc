@@ -1,8 +1,10 @@
-// The networking of kernels (GIN) to ranks of other machines, which NCCL_HOSTID makes of processes
-// of this one: by sockets and by the example of a plug-in; and how it fails.
+// The networking of kernels (GIN) between processes: within a machine, and to ranks of other
+// machines, which NCCL_HOSTID makes of processes of this one, by sockets and by the example of a
+// plug-in; and how it fails.
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <string>
@@ -25,11 +27,15 @@ std::string new_id() {
   return to_text(id);
 }
 
-// id nranks first count team
+// id nranks first count team is_one_machine
 ROLE(gin) {
   const int nranks = std::stoi(arguments[1]), first = std::stoi(arguments[2]);
   LocalRanks ranks(to_id(arguments[0]), nranks, first, std::stoi(arguments[3]));
-  const GinProgram program{.nranks = nranks, .first = first, .team = std::stoi(arguments[4])};
+  const GinProgram program{.nranks = nranks,
+                           .first = first,
+                           .team = std::stoi(arguments[4]),
+                           .is_one_machine = arguments[5] == "1",
+                           .each = nranks > 8 ? 2000U : 20000U};
   bool is_right = true;
   for (int i = 0; i < 3 && is_right; ++i) is_right = exchange_by_kernels(ranks, program);
   is_right = is_right && leave_nothing_behind(ranks);
@@ -59,15 +65,17 @@ TEST_P(MachineGin, IsRightOnEveryRank) {
   const auto& [name, machines, devices, team, environment] = GetParam();
   const std::string id = new_id();
   const int nranks = static_cast<int>(machines.size()) * devices;
+  const bool is_one_machine = std::ranges::count(machines, machines[0]) == std::ssize(machines);
   std::vector<Process> running;
   for (const int machine : machines) {
     Process::Environment of_machine = environment;
     of_machine["NCCL_HOSTID"] = "machine" + std::to_string(machine);
     const int first = static_cast<int>(running.size()) * devices;
-    running.emplace_back("gin",
-                         Arguments{id, std::to_string(nranks), std::to_string(first),
-                                   std::to_string(devices), std::to_string(team)},
-                         of_machine);
+    running.emplace_back(
+        "gin",
+        Arguments{id, std::to_string(nranks), std::to_string(first), std::to_string(devices),
+                  std::to_string(team), is_one_machine ? "1" : "0"},
+        of_machine);
   }
   for (Process& process : running) {
     EXPECT_EQ(process.wait(seconds(240)), 0) << process.output();
@@ -81,7 +89,14 @@ INSTANTIATE_TEST_SUITE_P(
         Layout{"two_machines", {0, 1}, 1, 1}, Layout{"three_machines", {0, 1, 2}, 2, 2},
         Layout{"two_processes_of_a_machine", {0, 0, 1, 1}, 1, 2},
         Layout{"teams_in_a_machine", {0, 0, 1, 1}, 1, 1, {{"NCCL_LSA_TEAM_SIZE", "1"}}},
-        Layout{"uneven_machines", {0, 0, 1}, 1, 1},
+        Layout{"uneven_machines", {0, 0, 1}, 1, 1}, Layout{"one_machine", {0, 0}, 2, 4},
+        Layout{"teams_of_one", {0, 0, 0}, 1, 1, {{"NCCL_LSA_TEAM_SIZE", "1"}}},
+        Layout{"teams_of_two", {0, 0}, 2, 2, {{"NCCL_LSA_TEAM_SIZE", "2"}}},
+        Layout{"sixteen_ranks",
+               {0, 0, 0, 0},
+               4,
+               2,
+               {{"NCCL_LSA_TEAM_SIZE", "2"}, {"NICCOLITE_DEVICES", "virtual:16"}}},
         Layout{
             "plugin", {0, 1}, 2, 2, {{"NCCL_NET_PLUGIN", NET_PLUGINS "/libnccl-net-NOTHING.so"}}}),
     testing::PrintToStringParamName());

@@ -1,4 +1,4 @@
-// GinChunk: the header of what the networking of kernels (wide_gin.h) sends to a rank of another
+// GinChunk: the header of what the networking of kernels (gin.h) sends to a rank of another
 // machine. Chunks go over a connection of their own, with slots as for puts
 // (executor/protocol/put.h), and arrive in the order in which they were sent. Pure.
 //
@@ -10,7 +10,7 @@
 
 #include "executor/protocol/put.h"
 
-namespace niccolite::operations {
+namespace niccolite::registry {
 
 struct GinChunk {
   enum class Kind : uint32_t {
@@ -32,4 +32,4 @@ struct GinChunk {
 };
 static_assert(sizeof(GinChunk) == 56 && sizeof(GinChunk) <= executor::kPutDataAt);
 
-}  // namespace niccolite::operations
+}  // namespace niccolite::registry
