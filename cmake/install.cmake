@@ -28,7 +28,10 @@ endif()
 set_target_properties(niccolite_cli PROPERTIES
   INSTALL_RPATH "$ORIGIN/${bin_to_lib};$ORIGIN/${bin_to_lib}/vcuda")
 install(TARGETS niccolite_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-install(TARGETS niccolite_which_audit LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS niccolite_which_audit niccolite_perf_virtual LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+if(TARGET niccolite_perf_cuda)
+  install(FILES ${PROJECT_BINARY_DIR}/lib/libniccolite_perf_cuda.so DESTINATION ${CMAKE_INSTALL_LIBDIR})
+endif()
 
 install(EXPORT NiccoliteTargets NAMESPACE Niccolite:: DESTINATION ${package_dir})
 configure_package_config_file(cmake/NiccoliteConfig.cmake.in ${PROJECT_BINARY_DIR}/NiccoliteConfig.cmake

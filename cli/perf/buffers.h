@@ -36,6 +36,8 @@ class Buffers {
   const std::deque<BufferPair>& pairs(int library) const { return sets_[set_of(library)].pairs; }
   /// Returns the pair that the library's next operation uses.
   const BufferPair& current(int library) const;
+  /// The number in pairs() of the pair that current() returns; not with --buffers new.
+  size_t current_number(int library) const { return current_[static_cast<size_t>(library)]; }
   /// Goes on to the next pair. With --buffers new it is a fresh one, and the oldest is given back,
   /// with which the device has finished unless a stream orders its memory.
   Status advance(int library);

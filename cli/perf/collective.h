@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -11,6 +12,7 @@
 #include "cli/perf/area.h"
 #include "cli/perf/calls.h"
 #include "cli/perf/element.h"
+#include "cli/perf/kernels/kernels.h"
 #include "cli/perf/library.h"
 
 namespace niccolite::perf {
@@ -61,6 +63,7 @@ struct Collective {
   bool copies_own_block = false;      // to its place, before the first step, unless in place
   int (*steps)(int nranks) = single;  // calls that depend on each other: each has its own group
   Status (*call)(const Library& library, const Invocation& invocation, int step);
+  std::optional<KernelCall::Work> kernel = std::nullopt;  // of --device
   void (*expect)(const Output& output);
 
   /// Every rank gets the same data, reduced: bits can be compared.

@@ -60,6 +60,7 @@ json options_to_json(const Options& options, size_t nranks) {
   return {{"collectives", names},
           {"send_recv", options.send_recv},
           {"root", options.root},
+          {"device", options.by_kernels() ? json(name_of(options.device_way)) : json()},
           {"local_register", static_cast<int>(options.registration)},
           {"processes", options.processes},
           {"threads", options.threads},

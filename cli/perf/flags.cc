@@ -26,6 +26,7 @@ Examples:
   niccolite perf alltoall --vs /path/libnccl.so.2        two libraries in turn, with the ratio of their times
   niccolite perf all_reduce --hosts a12,a13:4            two machines; mpirun, torchrun and srun start it, too
   niccolite perf all_reduce --html report.html           a page with plots and tables
+  niccolite perf all_reduce --device lsa -e 1M           a kernel that loads and stores in peers' memory
 
 Exit status: 0 fine; 1 wrong results; 2 wrong usage; 3 the run failed (an error, a dead process).)";
 
@@ -97,6 +98,9 @@ void add_options(CLI::App& app, RawOptions& raw) {
   app.add_flag("--send-recv", options.send_recv,
                "alltoall, gather and scatter by sends and receives, not by their own functions")
       ->group(group);
+  data("--device", raw.device, "lsa|multimem|gin",
+       "Kernels that communicate by themselves instead of the library's operations: by loads and "
+       "stores in the load-store team, by the switch (multimem), or by the host's proxy (gin)");
   data("-R,--local_register", raw.registration, "0|1|2",
        "1: register the buffers (ncclCommRegister); 2: as symmetric windows");
   data("--allocator", raw.allocator, "ALLOCATOR",

@@ -58,6 +58,8 @@ Status Library::resolve() {
   find(comm_deregister, "ncclCommDeregister");
   find(window_register, "ncclCommWindowRegister");
   find(window_deregister, "ncclCommWindowDeregister");
+  find(dev_comm_create, "ncclDevCommCreate");
+  find(dev_comm_destroy, "ncclDevCommDestroy");
   return check(get_version(&version_), "ncclGetVersion");
 }
 

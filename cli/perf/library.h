@@ -4,6 +4,7 @@
 #pragma once
 
 #include <nccl.h>
+#include <nccl_device.h>
 
 #include <string>
 
@@ -47,6 +48,8 @@ class Library {
   decltype(&ncclCommDeregister) comm_deregister = nullptr;
   decltype(&ncclCommWindowRegister) window_register = nullptr;
   decltype(&ncclCommWindowDeregister) window_deregister = nullptr;
+  decltype(&ncclDevCommCreate) dev_comm_create = nullptr;
+  decltype(&ncclDevCommDestroy) dev_comm_destroy = nullptr;
 
   /// Does the library have the function of this name?
   bool has(const char* function) const;

@@ -49,6 +49,55 @@ Result<Allocator> parse_allocator(const std::string& text) {
   return grammar::unknown_name("--allocator", text, names_of_allocators());
 }
 
+constexpr std::pair<const char*, DeviceWay> kWays[] = {
+    {"lsa", DeviceWay::LoadStore}, {"multimem", DeviceWay::Multicast}, {"gin", DeviceWay::Network}};
+
+Result<DeviceWay> parse_way(const std::string& text) {
+  std::vector<std::string> names;
+  for (const auto& [name, way] : kWays) {
+    if (text == name) return way;
+    names.emplace_back(name);
+  }
+  return grammar::unknown_name("--device", text, names);
+}
+
+/// Refuses flags that kernels of --device cannot follow.
+Status check_kernels(const Options& options) {
+  if (!options.by_kernels()) return {};
+  if (options.has_fresh_buffers() || options.first_calls > 0)
+    return Status::invalid_argument(
+        "--device: kernels use windows, which are registered once, before calls: not with "
+        "--buffers new or --first");
+  if (options.registration == Registration::Local)
+    return Status::invalid_argument(
+        "--device: buffers of kernels are windows, not --local_register 1");
+  if (options.send_recv)
+    return Status::invalid_argument("--device: kernels do not call ncclSend (--send-recv)");
+  if (!options.algorithm.empty())
+    return Status::invalid_argument("--device: kernels have no --algorithm to choose");
+  return {};
+}
+
+/// Refuses a collective, with the types and operations, for which there is no kernel.
+Status check_kernel(const Options& options, const Collective& collective) {
+  if (!options.by_kernels()) return {};
+  if (!collective.kernel)
+    return Status::invalid_argument("--device: there is no kernel for {}", collective.name);
+  if (!collective.reduces) return {};
+  if (options.device_way == DeviceWay::Network)
+    return Status::invalid_argument("--device gin: there is no kernel for {}, which reduces",
+                                    collective.name);
+  for (const Operation* operation : options.operations)
+    if (operation->id != ncclSum || operation->scalar != Scalar::None)
+      return Status::invalid_argument("--device: the kernel for {} knows sum, not {}",
+                                      collective.name, operation->name);
+  for (const ElementType* type : options.types)
+    if (type->is_floating() && type->bytes == 1)
+      return Status::invalid_argument("--device: the kernel for {} does not add {}",
+                                      collective.name, type->name);
+  return {};
+}
+
 constexpr int kMostPairs = 1024;
 
 /// Pairs of buffers; 0 of "new".
@@ -149,6 +198,7 @@ Status parse_peak(const std::string& text, Options& options) {
 
 /// Refuses a collective that cannot be measured with the other flags.
 Status check_combination(const Options& options, const Collective& collective) {
+  TRY(check_kernel(options, collective));
   if (!collective.has_in_place && !options.out_of_place)
     return Status::invalid_argument("--in-place: {} has no in-place form", collective.name);
   if (collective.needs_power_of_two && options.aggregated > 1)
@@ -158,6 +208,12 @@ Status check_combination(const Options& options, const Collective& collective) {
 }
 
 }  // namespace
+
+const char* name_of(DeviceWay way) {
+  for (const auto& [name, each] : kWays)
+    if (each == way) return name;
+  return "none";
+}
 
 const char* name_of(Allocator allocator) {
   for (const auto& [name, each] : kAllocators)
@@ -287,6 +343,9 @@ Result<Options> finish(const RawOptions& raw) {
   options.allocator = TRY(parse_allocator(raw.allocator));
   options.buffer_pairs = TRY(parse_buffers(raw.buffers));
   TRY(at_least(options.first_calls, 0, "--first"));
+  if (!raw.device.empty()) options.device_way = TRY(parse_way(raw.device));
+  TRY(check_kernels(options));
+  if (options.by_kernels()) options.registration = Registration::Window;
   TRY(check_buffers(options));
   if (raw.only_in_place && !raw.only_out_of_place) options.out_of_place = false;
   if (raw.only_out_of_place && !raw.only_in_place) options.in_place = false;

@@ -36,6 +36,15 @@ enum class Allocator : unsigned char {
 const char* name_of(Allocator allocator);
 std::vector<std::string> names_of_allocators();
 
+/// How kernels that communicate by themselves reach peers.
+enum class DeviceWay : unsigned char {
+  None,       // operations of the library are measured, not kernels
+  LoadStore,  // in the load-store team
+  Multicast,  // the same, where the switch adds and copies
+  Network     // by the host's proxy
+};
+const char* name_of(DeviceWay way);
+
 enum class Average { Rank0, Mean, Least, Most };  // which rank's time a row shows
 
 /// Where a process stands in a run over several that share no memory; see machines.h.
@@ -74,6 +83,7 @@ struct Options {
   std::vector<const ElementType*> types;
   std::vector<const Operation*> operations;
   int check_iterations = 1;
+  DeviceWay device_way = DeviceWay::None;
   Registration registration = Registration::None;
   Allocator allocator = Allocator::Malloc;
   int buffer_pairs = 1;  // that operations use in turn; 0: a fresh one for each iteration
@@ -120,6 +130,7 @@ struct Options {
   bool has_fresh_buffers() const { return buffer_pairs == 0; }
   size_t most_start() const { return *std::max_element(starts.begin(), starts.end()); }
   size_t most_extra() const { return *std::max_element(extras.begin(), extras.end()); }
+  bool by_kernels() const { return device_way != DeviceWay::None; }
   bool is_child() const { return process >= 0; }
   bool is_placed() const { return place.process >= 0; }
   bool wants_every_gpu() const { return gpus == 0; }
@@ -144,6 +155,7 @@ struct RawOptions {
   std::string min_bytes, max_bytes, step_bytes, sizes;
   std::string starts = "0", extras = "0";
   std::string allocator = "malloc", buffers = "1";
+  std::string device;
   std::optional<double> step_factor;
   std::optional<int> threads, gpus, ranks;
   std::string machines;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cli/perf/buffers.h"
+#include "cli/perf/device.h"
 #include "cli/perf/library.h"
 #include "cli/perf/matrix_product.h"
 #include "cli/perf/options.h"
@@ -56,6 +57,7 @@ struct Rank {
   std::vector<std::vector<void*>> registered;  // by communicator: handles of buffers
   // Options::communicators of each library, side by side; they end while the streams still exist.
   std::deque<Communicator> comms;
+  std::deque<DeviceComm> device_comms;         // of --device, one per communicator
   std::vector<ReductionOperation> operations;  // one per communicator; end before them
 };
 

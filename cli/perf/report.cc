@@ -58,6 +58,9 @@ void Report::start(const Start& start) {
   if (start.other)
     print("# vs      {} version {}; ratio = its time / ours, medians of {} rounds in turn\n",
           start.other->path, start.other->version, options_.rounds);
+  if (options_.by_kernels())
+    print("# By kernels that communicate by themselves (--device {})\n",
+          name_of(options_.device_way));
   if (options_.allocator != Allocator::Malloc || options_.buffer_pairs != 1)
     print("# Buffers {}: {}\n", name_of(options_.allocator),
           options_.has_fresh_buffers() ? "a fresh pair for each call"

@@ -21,11 +21,12 @@ namespace {
 class Process {
  public:
   Process(gpu::Machine& machine, const Options& options, std::span<const Library> libraries,
-          Team& team, Sink& sink)
+          Team& team, const KernelLibrary* kernels, Sink& sink)
       : machine_(machine),
         options_(options),
         libraries_(libraries),
         team_(team),
+        kernels_(kernels),
         sink_(sink),
         first_rank_(options.first_rank()),
         patterns_(options.nranks(), {first_rank_, options.ranks_per_process()}),
@@ -70,9 +71,9 @@ class Process {
   Status thread_body(int index) {
     const std::span<Rank> all = ranks_;
     const auto gpus = static_cast<size_t>(options_.gpus);
-    Worker worker(machine_, options_, libraries_, team_,
+    Worker worker(machine_, options_, libraries_, team_, kernels_,
                   all.subspan(static_cast<size_t>(index) * gpus, gpus));
-    Worker whole_process(machine_, options_, libraries_, team_, all);
+    Worker whole_process(machine_, options_, libraries_, team_, kernels_, all);
     const bool is_first = first_rank_ == 0 && index == 0;
     if (is_first) TRY(make_ids());
     TRY(team_.barrier());
@@ -158,6 +159,7 @@ class Process {
   const Options& options_;
   std::span<const Library> libraries_;
   Team& team_;
+  const KernelLibrary* const kernels_;  // null without --device
   Sink& sink_;
   const int first_rank_;
   PatternCache patterns_;
@@ -173,6 +175,7 @@ Status select_collectives(std::span<const Library> libraries, Options& options) 
   if (options.root >= options.nranks())
     return Status::invalid_argument("--root: the roots of {} ranks are 0 to {}, not {}",
                                     options.nranks(), options.nranks() - 1, options.root);
+  if (options.by_kernels()) return {};  // which call none of the library's collectives
   const auto check = [&](const Collective& collective) -> Status {
     for (const Library& library : libraries)
       TRY(collective.check_available(library, options.nranks(), options.send_recv));
@@ -212,9 +215,16 @@ Status run_share(const Options& options, Team& team, Sink& sink) {
   libraries.push_back(TRY(Library::open(library_path)));
   if (!options.other_library.empty())
     libraries.push_back(TRY(Library::open(options.other_library)));
+  const KernelLibrary* kernels = nullptr;
+  if (options.by_kernels()) {
+    if (machine->kind() == gpu::Kind::Virtual && options.graph_launches > 0)
+      return Status::invalid_usage(
+          "--cudagraph: graphs of virtual GPUs do not hold the kernels of --device");
+    kernels = TRY(open_kernels(machine->kind()));
+  }
   Options possible = options;
   TRY(select_collectives(libraries, possible));
-  return Process(*machine, possible, libraries, team, sink).run();
+  return Process(*machine, possible, libraries, team, kernels, sink).run();
 }
 
 }  // namespace niccolite::perf

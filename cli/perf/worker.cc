@@ -59,7 +59,23 @@ Status Worker::init_communicators() {
     RankRecord& record = team_.records()[static_cast<size_t>(rank.rank)];
     std::copy_n(record.device_bytes, libraries_.size(), record.device_bytes_after_init);
   }
-  return register_buffers();
+  TRY(register_buffers());
+  return make_device_comms();
+}
+
+Status Worker::make_device_comms() {
+  if (kernels_ == nullptr) return {};
+  const size_t communicators = libraries_.size() * static_cast<size_t>(options_.communicators);
+  for (size_t number = 0; number < communicators; ++number) {
+    const Library& nccl = ranks_[0].comms[number].library();
+    TRY(nccl.check(nccl.group_start(), "ncclGroupStart"));
+    for (Rank& rank : ranks_)
+      TRY(rank.device_comms.emplace_back().create(rank.comms[number], *kernels_,
+                                                  options_.device_way));
+    TRY(nccl.check(nccl.group_end(), "ncclGroupEnd"));
+    for (const Rank& rank : ranks_) TRY(rank.device_comms[number].check(options_.device_way));
+  }
+  return {};
 }
 
 // In one group, since windows are registered by all ranks at once.
@@ -114,7 +130,10 @@ Status Worker::deregister_buffers() {
 }
 
 Status Worker::destroy_communicators() {
-  for (Rank& rank : ranks_) rank.operations.clear();
+  for (Rank& rank : ranks_) {
+    rank.operations.clear();
+    for (DeviceComm& each : rank.device_comms) TRY(each.destroy());
+  }
   TRY(deregister_buffers());
   const size_t communicators = libraries_.size() * static_cast<size_t>(options_.communicators);
   for (size_t number = 0; number < communicators; ++number)
@@ -164,7 +183,42 @@ Status Worker::copy_own_blocks(const Call& call, Place place) {
   return {};
 }
 
+Status Worker::launch_kernel(const Call& call, const Rank& rank, Place place) const {
+  const Invocation each = invocation(call, rank, place);
+  const BufferPair& pair = rank.buffers.current(call.library);
+  const auto number =
+      static_cast<size_t>(call.library) * static_cast<size_t>(options_.communicators) +
+      place.communicator;
+  const std::vector<void*>& windows = rank.registered[number];
+  const size_t receive = 2 * rank.buffers.current_number(call.library) + 1;
+  const size_t send = call.is_in_place ? receive : receive - 1;
+  const UserMemory& sent = call.is_in_place ? pair.receive : pair.send;
+  const auto offset = [](const std::byte* data, const UserMemory& memory) {
+    return static_cast<size_t>(data - static_cast<const std::byte*>(memory.data()));
+  };
+  TRY(machine_.set_current_device(rank.device));
+  const char* const error =
+      kernels_->launch({.work = *call.collective->kernel,
+                        .by_network = options_.device_way == DeviceWay::Network,
+                        .type = call.type->id,
+                        .count = each.count,
+                        .device = &rank.device_comms[number].get(),
+                        .send = static_cast<ncclWindow_t>(windows[send]),
+                        .receive = static_cast<ncclWindow_t>(windows[receive]),
+                        .send_offset = offset(each.send, sent),
+                        .receive_offset = offset(each.receive, pair.receive),
+                        .epochs = rank.device_comms[number].epochs(),
+                        .stream = each.stream});
+  if (error == nullptr) return {};
+  return Status::cuda_error("rank {}: a kernel for {} is not launched: {}", rank.rank,
+                            call.collective->name, error);
+}
+
 Status Worker::launch_at(const Call& call, Place place) {
+  if (kernels_ != nullptr) {
+    for (const Rank& rank : ranks_) TRY(launch_kernel(call, rank, place));
+    return {};
+  }
   const Library& nccl = libraries_[static_cast<size_t>(call.library)];
   const Collective& collective = *call.collective;
   const bool is_group = ranks_.size() > 1;

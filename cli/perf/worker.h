@@ -32,10 +32,15 @@ struct Call {
 
 class Worker {
  public:
-  /// All arguments must outlive the worker.
+  /// All arguments must outlive the worker. `kernels`: of --device, else null.
   Worker(gpu::Machine& machine, const Options& options, std::span<const Library> libraries,
-         Team& team, std::span<Rank> ranks)
-      : machine_(machine), options_(options), libraries_(libraries), team_(team), ranks_(ranks) {}
+         Team& team, const KernelLibrary* kernels, std::span<Rank> ranks)
+      : machine_(machine),
+        options_(options),
+        libraries_(libraries),
+        team_(team),
+        kernels_(kernels),
+        ranks_(ranks) {}
 
   Status init_communicators();
   Status destroy_communicators();
@@ -86,6 +91,7 @@ class Worker {
  private:
   Status register_buffers();
   Status deregister_buffers();
+  Status make_device_comms();
   class MemoryMeter;
   /// Where one operation goes: which communicator of the call's library, and where in its slot.
   struct Place {
@@ -94,6 +100,7 @@ class Worker {
   };
   Invocation invocation(const Call& call, const Rank& rank, Place place) const;
   Status copy_own_blocks(const Call& call, Place place);
+  Status launch_kernel(const Call& call, const Rank& rank, Place place) const;
   Status launch_at(const Call& call, Place place);
   /// For every communicator.
   Status launch_all(const Call& call, size_t offset);
@@ -119,6 +126,7 @@ class Worker {
   const Options& options_;
   std::span<const Library> libraries_;
   Team& team_;
+  const KernelLibrary* const kernels_;
   std::span<Rank> ranks_;
   Parts parts_ = Parts::Collective;  // that are launched now
   double allocation_us_ = 0;         // of fresh buffers, since time() began to measure

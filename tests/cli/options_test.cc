@@ -208,6 +208,17 @@ TEST(Options, ThatCannotBeAreRefusedByName) {
                         Case{"--buffers new -R 1", "--local_register"},
                         Case{"--buffers new --memory", "--memory"},
                         Case{"--first 2 -R 2", "--local_register"},
+                        Case{"--device fast", "\"fast\" is none of lsa, multimem, gin"},
+                        Case{"--device lsa --buffers new", "--device"},
+                        Case{"--device lsa --first 2", "--device"},
+                        Case{"--device lsa -R 1", "--device"},
+                        Case{"--device lsa --send-recv", "--device"},
+                        Case{"--device lsa --algorithm ring", "--device"},
+                        Case{"broadcast --device lsa", "no kernel for broadcast"},
+                        Case{"--device gin", "no kernel for all_reduce"},
+                        Case{"--device lsa -o max", "knows sum, not max"},
+                        Case{"--device lsa -o mulsum", "knows sum, not mulsum"},
+                        Case{"--device lsa -d f8e5m2", "does not add f8e5m2"},
                         Case{"--first -1", "--first"}}) {
     SCOPED_TRACE(c.flags);
     const Result<Options> options = parse(c.flags);

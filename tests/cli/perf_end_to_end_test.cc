@@ -77,6 +77,12 @@ TEST(PerfEndToEnd, FindsEveryResultRight) {
            Case{"all --processes 2", "--sizes 3004 -n 2 -c 2 --buffers 2 --allocator host", 13},
            Case{"all_reduce -t 2", "--sizes 3004 -n 2 --buffers 2 -R 1 --allocator nccl", 1},
            Case{"all_reduce -t 2", "--sizes 3004 -n 2 -m 3 --buffers 4 --communicators 2", 1},
+           Case{"all -t 3", "--device lsa -d float,half,int8,int64 --sizes 13,70003 -n 2", 40},
+           Case{"all --processes 2 -g 2", "--device lsa --sizes 3003 --starts 0,1 -n 2 -m 2", 10},
+           Case{"all_reduce -t 4", "--device multimem -d int32,half --sizes 13,70003 -n 2", 4},
+           Case{"all -t 4", "--device gin --sizes 13,70003 -n 3 --communicators 2", 6},
+           Case{"all --processes 2 -t 2", "--device gin -d half --sizes 3003 -n 3 --buffers 2", 3},
+           Case{"all --machines 2x2", "--device gin --sizes 13,70003 -n 3", 6},
        }) {
     SCOPED_TRACE(::testing::Message() << c.ranks << " " << c.flags);
     std::filesystem::remove(file);
@@ -102,6 +108,36 @@ TEST(PerfEndToEnd, FindsEveryResultRight) {
     }
   }
   std::filesystem::remove(file);
+}
+
+TEST(PerfEndToEnd, MeasuresKernelsByTheProxyAlone) {
+  const Outcome outcome = testing::run_command(
+      {NICCOLITE_COMMAND, "perf", "all_gather,alltoall,sendrecv", "--device", "gin", "--lib",
+       NICCOLITE_LIBRARY, "-t", "4", "--sizes", "1003,70003", "-n", "2", "-T", "60"},
+      {{"NICCOLITE_DEVICES", "virtual:4"}, {"NCCL_LSA_TEAM_SIZE", "1"}}, 120);
+  EXPECT_EQ(outcome.status, 0) << outcome.output << outcome.errors;
+  EXPECT_THAT(outcome.output, HasSubstr("(--device gin)"));
+  EXPECT_THAT(outcome.output, HasSubstr("Out of bounds values : 0 OK"));
+}
+
+TEST(PerfEndToEnd, SaysWhyKernelsCannotRun) {
+  struct Case {
+    const char* flags;
+    const char* message;
+  };
+  for (const Case& c : {Case{"--device lsa", "the memory of 1 of the 2 ranks"},
+                        Case{"--device gin", "no kernel for all_reduce, which reduces"},
+                        Case{"--device lsa -G 2", "do not hold the kernels of --device"}}) {
+    SCOPED_TRACE(c.flags);
+    std::vector<std::string> arguments = {
+        NICCOLITE_COMMAND, "perf", "all_reduce", "--lib", NICCOLITE_LIBRARY,
+        "--sizes",         "8",    "-t",         "2"};
+    for (const std::string& word : words_of(c.flags)) arguments.push_back(word);
+    const Outcome outcome = testing::run_command(
+        arguments, {{"NICCOLITE_DEVICES", "virtual:2"}, {"NCCL_LSA_TEAM_SIZE", "1"}}, 120);
+    EXPECT_NE(outcome.status, 0);
+    EXPECT_THAT(outcome.errors, HasSubstr(c.message));
+  }
 }
 
 // A second copy of the library in one process: neither sees the other's symbols or state.
