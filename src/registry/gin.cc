@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <iterator>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -15,7 +16,7 @@ namespace niccolite::registry {
 
 namespace {
 
-constexpr size_t kOfOneQueue = 16;  // operations of a batch
+constexpr size_t kOfOneQueue = 16;  // operations under way at a time
 
 bool has_signal(const GinDescriptor& descriptor) {
   return descriptor.has(GinDescriptor::kIncrement | GinDescriptor::kAdd);
@@ -42,28 +43,21 @@ class Rest {
   Clock::time_point last_ = Clock::now();
 };
 
-/// Cuts bytes into chunks, and calls `send(where it begins, its bytes)` for each.
-template <typename Send>
-Status by_chunks(uint64_t bytes, const Send& send) {
-  for (uint64_t at = 0; at < bytes; at += executor::kPutDataBytes)
-    TRY(send(at, static_cast<uint32_t>(std::min<uint64_t>(bytes - at, executor::kPutDataBytes))));
-  return {};
+uint32_t bytes_of_chunk(uint64_t rest) {
+  return static_cast<uint32_t>(std::min<uint64_t>(rest, executor::kPutDataBytes));
 }
 
 }  // namespace
 
 // ---- GinLink
 
-// The lock is a turn: another device communicator's chunk waits for the same room.
-Status GinLink::send(const GinChunk& chunk, const std::function<bool()>& is_over,
-                     const std::function<Status(std::byte*)>& fill) {
+Result<bool> GinLink::send(const GinChunk& chunk, const std::function<Status(std::byte*)>& fill) {
   constexpr executor::FifoShape kShape = executor::kPutShape;
   std::lock_guard lock(mutex_);
   uint64_t& step = port_.control->step;
   const std::atomic_ref head(port_.control->remote);
   // [credit] acquires: the proxy has read the slot.
-  for (Rest rest; head.load(std::memory_order_acquire) + kShape.depth <= step; rest.take())
-    if (is_over()) return {};
+  if (head.load(std::memory_order_acquire) + kShape.depth <= step) return false;
   std::byte* const slot = port_.slots + kShape.slot_offset(0, step);
   std::memcpy(slot, &chunk, sizeof chunk);
   if (fill) TRY(fill(slot + executor::kPutDataAt));
@@ -76,7 +70,7 @@ Status GinLink::send(const GinChunk& chunk, const std::function<bool()>& is_over
   std::atomic_ref(port_.remote_control->remote)
       .store(executor::call_tag::tail(step, /*tag=*/0), std::memory_order_release);
   port_.bells[0]->announce(bytes);
-  return {};
+  return true;
 }
 
 // ---- Gin
@@ -85,7 +79,8 @@ Gin::Gin(Parts parts, const GinNeeds& needs, std::unique_ptr<GinMemory> memory)
     : parts_(std::move(parts)),
       needs_(needs),
       memory_(std::move(memory)),
-      next_(static_cast<size_t>(needs.contexts) * static_cast<size_t>(parts_.nranks)) {}
+      next_(static_cast<size_t>(needs.contexts) * static_cast<size_t>(parts_.nranks)),
+      transfers_(next_.size()) {}
 
 Result<std::shared_ptr<Gin>> Gin::create(Parts parts, const GinNeeds& needs,
                                          bool has_other_processes) {
@@ -118,21 +113,40 @@ void Gin::serve() {
   Rest rest;
   // relaxed: nothing is published with it
   while (!stops_.load(std::memory_order_relaxed)) {
-    if (look() || answer_gets())
+    if (look())
       rest.begin_again();
     else
       rest.take();
   }
   // Kernels have ended, and the queues hold their last operations.
-  while (look() || answer_gets()) {
+  for (bool has_moved = true; has_moved || is_under_way(); has_moved = look()) {
+    if (has_moved)
+      rest.begin_again();
+    else
+      rest.take();
   }
 }
 
-// One look at all queues. Nothing has come: false.
+// One look at all queues. Nothing has come, and nothing could be sent: false.
 bool Gin::look() {
+  bool has_moved = answer_gets();
+  for (size_t queue = 0; queue < next_.size(); ++queue)
+    if (is_remote(static_cast<int>(queue) % parts_.nranks)) has_moved |= look_beyond(queue);
+  return look_here() || has_moved;
+}
+
+bool Gin::is_under_way() {
+  std::lock_guard lock(gets_mutex_);
+  return !asked_.empty() || !answers_.empty() ||
+         std::ranges::any_of(transfers_, [](const auto& of_queue) { return !of_queue.empty(); });
+}
+
+// The queues for ranks of this machine.
+bool Gin::look_here() {
   batch_.clear();
   for (size_t i = 0; i < next_.size() && batch_.size() < kGinBatch; ++i) {
     const size_t queue = (first_queue_ + i) % next_.size();
+    if (is_remote(static_cast<int>(queue) % parts_.nranks)) continue;
     for (size_t taken = 0; taken < kOfOneQueue && batch_.size() < kGinBatch; ++taken) {
       const std::optional<GinDescriptor> next = memory_->take(queue, next_[queue], stops_);
       if (!next) break;
@@ -147,13 +161,11 @@ bool Gin::look() {
     if (is_over()) break;
     Item& item = batch_[i];
     Status status = check(item);
-    if (status.is_ok())
-      status = is_remote(peer_of(item)) ? send(item) : copy_here(item, i, has_copied);
+    if (status.is_ok()) status = copy_here(item, i, has_copied);
     report(item, std::move(status));
   }
   if (has_copied)
     report(batch_.front(), parts_.machine.synchronize_stream(parts_.device, stream_.handle()));
-  await_gets();
   for (const Item& item : batch_) {
     if (!is_over()) report(item, complete(item));
     memory_->give_back(item.queue);
@@ -220,18 +232,101 @@ Status Gin::copy_here(Item& item, size_t place, bool& has_copied) {
   return {};
 }
 
-// Nothing waits for a chunk that has no room any more, since the peer has left or this communicator
-// has failed.
-Status Gin::send(int peer, const GinChunk& chunk, const std::function<Status(std::byte*)>& fill) {
-  const auto ends = [this, peer] { return is_over() || parts_.has_left(peer); };
-  return links_[static_cast<size_t>(peer)]->send(chunk, ends, fill);
+// A queue for a rank of another machine. Operations are sent one after the other, and done in their
+// order; one that has been sent may still wait for its bytes. Nothing has changed: false.
+bool Gin::look_beyond(size_t queue) {
+  std::deque<Transfer>& transfers = transfers_[queue];
+  bool has_moved = false;
+  while (transfers.size() < kOfOneQueue) {
+    const std::optional<GinDescriptor> next = memory_->take(queue, next_[queue], stops_);
+    if (!next) break;
+    ++next_[queue];
+    Transfer& transfer = transfers.emplace_back();
+    transfer.item = {.queue = queue, .descriptor = *next, .windows = {}};
+    if (!is_over()) report(transfer.item, begin(transfer));
+    has_moved = true;
+  }
+  for (Transfer& transfer : transfers) {
+    if (transfer.is_sent) continue;
+    Result<bool> is_sent = is_over() ? Result<bool>(true) : go_on(transfer);
+    if (!is_sent.is_ok()) report(transfer.item, std::move(is_sent).status());
+    transfer.is_sent = is_over() || is_sent.value();
+    if (!transfer.is_sent) break;
+    has_moved = true;
+  }
+  while (!transfers.empty() && transfers.front().is_sent) {
+    Transfer& oldest = transfers.front();
+    if (!is_over() && !has_come(oldest)) break;
+    if (is_over())
+      drop(oldest);
+    else
+      report(oldest.item, complete(oldest.item));
+    transfers.pop_front();
+    memory_->give_back(queue);
+    has_moved = true;
+  }
+  return has_moved;
 }
 
-// Sends an item's part for a rank of another machine.
-Status Gin::send(const Item& item) {
+// Finds the places of a transfer, before any of it is sent.
+Status Gin::begin(Transfer& transfer) {
+  const GinDescriptor& asked = transfer.item.descriptor;
+  const int peer = peer_of(transfer.item);
+  TRY(check(transfer.item));
+  if (!copies(asked)) return {};
+  const bool is_get = asked.has(GinDescriptor::kGet);
+  transfer.target =
+      TRY(find(asked.target_window, asked.target_offset, asked.bytes, is_get ? parts_.rank : peer));
+  if (!asked.has(GinDescriptor::kInline))
+    transfer.source = TRY(
+        find(asked.source_window, asked.source_offset, asked.bytes, is_get ? peer : parts_.rank));
+  if (!is_get) return {};
+  transfer.request = requests_++;
+  std::lock_guard lock(gets_mutex_);
+  gets_.emplace(*transfer.request,
+                Get{.target = transfer.target, .bytes = asked.bytes, .missing = asked.bytes});
+  return {};
+}
+
+// Nobody takes chunks of a peer that has left: they are as good as sent.
+Result<bool> Gin::send(int peer, const GinChunk& chunk,
+                       const std::function<Status(std::byte*)>& fill) {
+  return TRY(links_[static_cast<size_t>(peer)]->send(chunk, fill)) || parts_.has_left(peer);
+}
+
+// Sends the rest of a transfer, as far as there is room. All is sent: true.
+Result<bool> Gin::go_on(Transfer& transfer) {
+  const GinDescriptor& asked = transfer.item.descriptor;
+  const int peer = peer_of(transfer.item);
+  if (transfer.request && !transfer.is_asked) {
+    transfer.is_asked = TRY(send(peer, {.kind = GinChunk::Kind::Get,
+                                        .communicator = parts_.number,
+                                        .window = transfer.source.window->number(),
+                                        .offset = asked.source_offset,
+                                        .amount = asked.bytes,
+                                        .request = *transfer.request}));
+    if (!transfer.is_asked) return false;
+  }
+  while (copies(asked) && !transfer.request && transfer.sent < asked.bytes) {
+    const GinChunk chunk{.kind = GinChunk::Kind::Data,
+                         .bytes = bytes_of_chunk(asked.bytes - transfer.sent),
+                         .communicator = parts_.number,
+                         .window = transfer.target.window->number(),
+                         .offset = asked.target_offset + transfer.sent};
+    const auto fill = [&](std::byte* slot) -> Status {
+      if (transfer.source.data != nullptr)
+        return fetch(slot, transfer.source.data + transfer.sent, chunk.bytes);
+      std::memcpy(slot, &asked.value, chunk.bytes);
+      return {};
+    };
+    if (!TRY(send(peer, chunk, fill))) return false;
+    transfer.sent += chunk.bytes;
+  }
+  return !has_signal(asked) || TRY(send_signal(transfer.item));
+}
+
+Result<bool> Gin::send_signal(const Item& item) {
   const GinDescriptor& asked = item.descriptor;
-  if (copies(asked)) TRY(asked.has(GinDescriptor::kGet) ? ask(item) : send_data(item));
-  if (!has_signal(asked)) return {};
   GinChunk chunk{.communicator = parts_.number, .amount = asked.amount};
   if (asked.has(GinDescriptor::kInMemory)) {
     const Place word =
@@ -247,99 +342,71 @@ Status Gin::send(const Item& item) {
   return send(peer_of(item), chunk);
 }
 
-Status Gin::send_data(const Item& item) {
-  const GinDescriptor& asked = item.descriptor;
-  const Place target =
-      TRY(find(asked.target_window, asked.target_offset, asked.bytes, peer_of(item)));
-  Place source;
-  if (!asked.has(GinDescriptor::kInline))
-    source = TRY(find(asked.source_window, asked.source_offset, asked.bytes, parts_.rank));
-  return by_chunks(asked.bytes, [&](uint64_t at, uint32_t bytes) -> Status {
-    const GinChunk chunk{.kind = GinChunk::Kind::Data,
-                         .bytes = bytes,
-                         .communicator = parts_.number,
-                         .window = target.window->number(),
-                         .offset = asked.target_offset + at};
-    const auto fill = [&](std::byte* slot) -> Status {
-      if (source.data != nullptr) return fetch(slot, source.data + at, bytes);
-      std::memcpy(slot, &asked.value, bytes);
-      return {};
-    };
-    return send(peer_of(item), chunk, fill);
-  });
-}
-
-Status Gin::ask(const Item& item) {
-  const GinDescriptor& asked = item.descriptor;
-  Place target = TRY(find(asked.target_window, asked.target_offset, asked.bytes, parts_.rank));
-  const Place source =
-      TRY(find(asked.source_window, asked.source_offset, asked.bytes, peer_of(item)));
-  const uint64_t number = requests_++;
-  {
-    std::lock_guard lock(gets_mutex_);
-    gets_.emplace(number, Get{.from = peer_of(item),
-                              .target = std::move(target),
-                              .bytes = asked.bytes,
-                              .missing = asked.bytes});
-  }
-  const GinChunk chunk{.kind = GinChunk::Kind::Get,
-                       .communicator = parts_.number,
-                       .window = source.window->number(),
-                       .offset = asked.source_offset,
-                       .amount = asked.bytes,
-                       .request = number};
-  return send(peer_of(item), chunk);
-}
-
-// Two ranks that get from each other answer meanwhile. A peer that has left answers no more; the
-// failure for which it left is the better reason, and may still be on its way.
-void Gin::await_gets() {
+// Have the bytes of a get come? A peer that has left answers no more; the failure for which it left
+// is the better reason, and may still be on its way.
+bool Gin::has_come(Transfer& transfer) {
   constexpr std::chrono::seconds kReasonTime{1};
-  std::optional<Deadline> reason;
-  for (Rest rest;; rest.take()) {
-    int gone = -1;
-    {
-      std::lock_guard lock(gets_mutex_);
-      if (is_over()) gets_.clear();
-      for (const auto& [number, get] : gets_)
-        if (parts_.has_left(get.from)) gone = get.from;
-      if (gets_.empty()) return;
-    }
-    if (gone >= 0 && !reason) reason = Deadline::after(kReasonTime);
-    if (gone >= 0 && reason->passed()) {
-      has_failed_ = true;
-      parts_.fail(Status::remote_error(
-          "rank {}: a kernel's get from rank {}: that rank has left the communicator", parts_.rank,
-          gone));
-    }
-    if (answer_gets()) rest.begin_again();
-  }
-}
-
-// Sends the bytes that ranks of other machines have asked for. None has: false.
-bool Gin::answer_gets() {
-  std::vector<Request> requests;
+  if (!transfer.request) return true;
   {
     std::lock_guard lock(gets_mutex_);
-    requests.swap(asked_);
+    if (!gets_.contains(*transfer.request)) return true;
   }
-  for (const Request& request : requests) {
-    Status status = by_chunks(request.bytes, [&](uint64_t at, uint32_t bytes) -> Status {
-      const GinChunk chunk{.kind = GinChunk::Kind::GetData,
-                           .bytes = bytes,
-                           .communicator = parts_.number,
-                           .offset = at,
-                           .request = request.number};
-      const auto fill = [&](std::byte* slot) {
-        return fetch(slot, request.source.data + at, bytes);
-      };
-      return send(request.from, chunk, fill);
-    });
-    if (status.is_ok() || std::exchange(has_failed_, true)) continue;
-    parts_.fail(std::move(status).with_context("rank {}: the bytes of a get by a kernel of rank {}",
-                                               parts_.rank, request.from));
+  const int peer = peer_of(transfer.item);
+  if (!parts_.has_left(peer)) return false;
+  if (!transfer.gives_up_at) transfer.gives_up_at = Deadline::after(kReasonTime);
+  if (!transfer.gives_up_at->passed()) return false;
+  has_failed_ = true;
+  parts_.fail(Status::remote_error(
+      "rank {}: a kernel's get from rank {}: that rank has left the communicator", parts_.rank,
+      peer));
+  return true;
+}
+
+void Gin::drop(Transfer& transfer) {
+  if (!transfer.request) return;
+  std::lock_guard lock(gets_mutex_);
+  gets_.erase(*transfer.request);  // bytes that come later find no place
+}
+
+// Sends bytes that ranks of other machines have asked for, as far as there is room. Nothing was
+// sent: false.
+bool Gin::answer_gets() {
+  {
+    std::lock_guard lock(gets_mutex_);
+    answers_.insert(answers_.end(), std::make_move_iterator(asked_.begin()),
+                    std::make_move_iterator(asked_.end()));
+    asked_.clear();
   }
-  return !requests.empty();
+  bool has_moved = false;
+  for (auto request = answers_.begin(); request != answers_.end();) {
+    Result<bool> is_answered = is_over() ? Result<bool>(true) : answer(*request, has_moved);
+    if (!is_answered.is_ok()) {
+      has_failed_ = true;
+      parts_.fail(std::move(is_answered)
+                      .status()
+                      .with_context("rank {}: the bytes of a get by a kernel of rank {}",
+                                    parts_.rank, request->from));
+    }
+    request = is_over() || is_answered.value() ? answers_.erase(request) : std::next(request);
+  }
+  return has_moved;
+}
+
+Result<bool> Gin::answer(Request& request, bool& has_moved) {
+  while (request.sent < request.bytes) {
+    const GinChunk chunk{.kind = GinChunk::Kind::GetData,
+                         .bytes = bytes_of_chunk(request.bytes - request.sent),
+                         .communicator = parts_.number,
+                         .offset = request.sent,
+                         .request = request.number};
+    const auto fill = [&](std::byte* slot) {
+      return fetch(slot, request.source.data + request.sent, chunk.bytes);
+    };
+    if (!TRY(send(request.from, chunk, fill))) return false;
+    request.sent += chunk.bytes;
+    has_moved = true;
+  }
+  return true;
 }
 
 // Signals and counts, when the item's data are on their way, or there.
@@ -456,7 +523,8 @@ Status Gin::land(int from, const GinChunk& chunk, const std::byte* data) {
       asked_.push_back({.from = from,
                         .number = chunk.request,
                         .source = std::move(source),
-                        .bytes = chunk.amount});
+                        .bytes = chunk.amount,
+                        .sent = 0});
       return {};
     }
     case GinChunk::Kind::GetData: {

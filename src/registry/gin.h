@@ -12,9 +12,9 @@
 //
 // A signal comes after all earlier operations of its queue: each one is strong. A counter comes
 // after its operation. A put is done when its copy is, or when the connection has a copy of its
-// source. A connection that has no room holds up the whole thread. After a failure or an abort of
-// the communicator operations are dropped, and the queues' indices go on, so that no kernel spins
-// on a full queue for ever.
+// source. A connection that has no room holds up the queues of its peer alone. After a failure or
+// an abort of the communicator operations are dropped, and the queues' indices go on, so that no
+// kernel spins on a full queue for ever.
 //
 // Thread safety: create(), connecting and start() by one thread, before all else; land() and stop()
 // by any.
@@ -22,10 +22,12 @@
 
 #include <array>
 #include <atomic>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "base/thread.h"
@@ -44,9 +46,9 @@ namespace niccolite::registry {
 class GinLink {
  public:
   explicit GinLink(const executor::PortAddress& port) : port_(port) {}
-  /// Waits for room, and sends a chunk, whose bytes `fill` writes. Sends nothing once `is_over`.
-  Status send(const GinChunk& chunk, const std::function<bool()>& is_over,
-              const std::function<Status(std::byte*)>& fill = {}) EXCLUDES(mutex_);
+  /// Sends a chunk, whose bytes `fill` writes. False: there is no room now.
+  Result<bool> send(const GinChunk& chunk, const std::function<Status(std::byte*)>& fill = {})
+      EXCLUDES(mutex_);
 
  private:
   std::mutex mutex_;
@@ -96,32 +98,48 @@ class Gin {
     std::shared_ptr<const Window> window;
     std::byte* data = nullptr;
   };
+  /// An operation with a rank of another machine that is not done.
+  struct Transfer {
+    Item item;
+    Place source, target;
+    uint64_t sent = 0;                         // bytes of a put
+    bool is_asked = false;                     // a get
+    bool is_sent = false;                      // all of it
+    std::optional<uint64_t> request{};         // of a get
+    std::optional<Deadline> gives_up_at = {};  // a get, whose peer has left
+  };
   /// A get of this rank from another machine whose bytes have not all come.
   struct Get {
-    int from;
     Place target;
     uint64_t bytes;
     uint64_t missing;
   };
-  /// A get of a rank of another machine from this one.
+  /// A get of a rank of another machine from this one; `sent` of its bytes have gone.
   struct Request {
     int from;
     uint64_t number;
     Place source;
     uint64_t bytes;
+    uint64_t sent = 0;
   };
 
   Gin(Parts parts, const GinNeeds& needs, std::unique_ptr<GinMemory> memory);
   void serve();
   bool look();
+  bool look_here();
+  bool look_beyond(size_t queue);
+  bool is_under_way() EXCLUDES(gets_mutex_);
   Status check(const Item& item) const;
   Status copy_here(Item& item, size_t place, bool& has_copied);
-  Status send(int peer, const GinChunk& chunk, const std::function<Status(std::byte*)>& fill = {});
-  Status send(const Item& item) EXCLUDES(gets_mutex_);
-  Status send_data(const Item& item);
-  Status ask(const Item& item) EXCLUDES(gets_mutex_);
-  void await_gets() EXCLUDES(gets_mutex_);
+  Result<bool> send(int peer, const GinChunk& chunk,
+                    const std::function<Status(std::byte*)>& fill = {});
+  Status begin(Transfer& transfer) EXCLUDES(gets_mutex_);
+  Result<bool> go_on(Transfer& transfer);
+  Result<bool> send_signal(const Item& item);
+  bool has_come(Transfer& transfer) EXCLUDES(gets_mutex_);
+  void drop(Transfer& transfer) EXCLUDES(gets_mutex_);
   bool answer_gets() EXCLUDES(gets_mutex_);
+  Result<bool> answer(Request& request, bool& has_moved);
   Status complete(const Item& item);
   Status add(int peer, uint64_t context, uint64_t signal, uint64_t amount);
   Status add_in_memory(int peer, std::byte* word, uint64_t amount);
@@ -140,14 +158,16 @@ class Gin {
   gpu::Stream stream_;
   Links links_;
   std::shared_ptr<const Window> resources_;
-  std::vector<uint32_t> next_;  // by queue
-  std::vector<Item> batch_;
-  size_t first_queue_ = 0;  // takes turns
+  std::vector<uint32_t> next_;                   // by queue
+  std::vector<Item> batch_;                      // for ranks of this machine
+  std::vector<std::deque<Transfer>> transfers_;  // by queue
+  size_t first_queue_ = 0;                       // takes turns
   uint64_t requests_ = 0;
   bool has_failed_ = false;
   std::mutex gets_mutex_;
   std::map<uint64_t, Get> gets_ GUARDED_BY(gets_mutex_);  // by number of the request
-  std::vector<Request> asked_ GUARDED_BY(gets_mutex_);
+  std::deque<Request> asked_ GUARDED_BY(gets_mutex_);
+  std::deque<Request> answers_;  // under way
   std::atomic<bool> stops_{false};
   Thread thread_;
 };

@@ -1,9 +1,11 @@
 #include "tests/multi_process/gin_programs.h"
 
 #include <niccolite/device.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <filesystem>
 #include <iterator>
 #include <thread>
@@ -139,6 +141,39 @@ __global__ void wait_for_nobody(Comm comm, int* answer) {
   Network network(ThisBlock(), comm, 0);
   const bool has_come = network.wait(0, 1'000'000);
   if (threadIdx.x == 0) *answer = has_come ? 1 : 2;
+}
+
+// To rank 2, who is stopped, and all others.
+__global__ void flood(Comm comm, Buffer<uint64_t> data, int rounds, int* ends) {
+  Network network(ThisBlock(), comm, 0);
+  for (int i = 0; i < rounds; ++i) network.put(data, 0, 2, data, 0, data.count());
+  network.signal(2, 0);
+  if (network.flush() && threadIdx.x == 0) atomicAdd(ends, 1);
+}
+__global__ void take_turns(Comm comm, Buffer<uint64_t> data, int rounds, int* ends) {
+  Network network(ThisBlock(), comm, 1);
+  const int peer = 1 - network.rank();
+  const auto own = static_cast<size_t>(network.rank());
+  for (int i = 1; i <= rounds; ++i) {
+    const auto round = static_cast<uint64_t>(i);
+    network.put_value(data, own, peer, round);
+    network.signal(peer, 0);
+    if (!network.wait(0, round)) return;
+    network.get(data, own, peer, data, 2 + own, 1);
+    if (!network.flush() || data.own()[2 + own] != round) return;
+    network.signal(peer, 1);  // it may store the next value
+    if (!network.wait(1, round)) return;
+  }
+  if (threadIdx.x == 0) atomicAdd(ends, 1);
+}
+__global__ void tell(Comm comm, Buffer<uint64_t> data, uint64_t word) {
+  Network network(ThisBlock(), comm, 1);
+  network.put_value(data, 0, 0, word);
+  network.signal(0, 1);
+}
+__global__ void hear(Comm comm, uint32_t signal, uint64_t least) {
+  Network network(ThisBlock(), comm, signal == 0 ? 0 : 1);
+  (void)network.wait(signal, least);
 }
 
 ncclDevCommRequirements_t requirements() {
@@ -316,6 +351,67 @@ bool exchange_by_kernels(LocalRanks& ranks, const GinProgram& program) {
     REQUIRE_NCCL(ncclMemFree(memory[i]));
   }
   REQUIRE_CUDA(cudaFreeHost(errors));
+  return is_right;
+}
+
+bool go_on_beside_a_peer_that_is_stopped(LocalRanks& ranks, int rank) {
+  constexpr size_t kCount = 512 * 1024;
+  constexpr int kPuts = 24, kTurns = 20;
+  REQUIRE_CUDA(cudaSetDevice(rank));
+  uint64_t* memory = nullptr;
+  ncclWindow_t window = nullptr;
+  int* ends = nullptr;
+  REQUIRE_CUDA(cudaMallocHost(reinterpret_cast<void**>(&ends), 2 * sizeof *ends));
+  std::fill(ends, ends + 2, 0);
+  REQUIRE_NCCL(ncclMemAlloc(reinterpret_cast<void**>(&memory), kCount * sizeof *memory));
+  std::fill(memory, memory + kCount, static_cast<uint64_t>(rank) + 7);
+  REQUIRE_NCCL(ncclCommWindowRegister(ranks.comms[0], memory, kCount * sizeof *memory, &window,
+                                      NCCL_WIN_COLL_SYMMETRIC));
+  ncclDevComm_t device;
+  const ncclDevCommRequirements_t needs = requirements();
+  REQUIRE_NCCL(ncclDevCommCreate(ranks.comms[0], &needs, &device));
+  cudaStream_t other = nullptr;
+  REQUIRE_CUDA(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
+  const Comm comm(device);
+  const Buffer<uint64_t> data(window, kCount);
+  const auto run = [&](cudaStream_t stream, auto kernel, auto... more) {
+    REQUIRE_CUDA(launch(kernel, dim3(1), dim3(32), 0, stream, comm, more...));
+  };
+  const auto wait = [](cudaStream_t stream) { REQUIRE_CUDA(cudaStreamSynchronize(stream)); };
+  bool is_right = true;
+  if (rank == 2) {
+    run(other, tell, data, static_cast<uint64_t>(getpid()));
+    run(other, hear, 0U, uint64_t{1});
+  } else if (rank == 1) {
+    run(other, take_turns, Buffer<uint64_t>(window, 4, 1024), kTurns, ends + 1);
+  } else {
+    run(other, hear, 1U, uint64_t{1});
+    wait(other);
+    const auto process = static_cast<pid_t>(memory[0]);
+    kill(process, SIGSTOP);
+    run(ranks.streams[0], flood, data, kPuts, ends);
+    // Room that the network has left is used up by now, or a moment later.
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    run(other, take_turns, Buffer<uint64_t>(window, 4, 1024), kTurns, ends + 1);
+    wait(other);
+    if (cudaStreamQuery(ranks.streams[0]) != cudaErrorNotReady) {
+      std::printf("WRONG: the network has taken all puts\n");
+      is_right = false;
+    }
+    kill(process, SIGCONT);
+    wait(ranks.streams[0]);
+  }
+  wait(other);
+  if (rank == 2 && memory[kCount - 1] != 7) is_right = false;
+  if (rank < 2 && ends[1] != 1) is_right = false;
+  if (rank == 0 && ends[0] != 1) is_right = false;
+  if (!is_right) std::printf("WRONG: rank %d\n", rank);
+  if (!ranks.all_reduce(1)) return false;  // no kernel reaches the others any more
+  REQUIRE_NCCL(ncclDevCommDestroy(ranks.comms[0], &device));
+  REQUIRE_NCCL(ncclCommWindowDeregister(ranks.comms[0], window));
+  REQUIRE_NCCL(ncclMemFree(memory));
+  REQUIRE_CUDA(cudaStreamDestroy(other));
+  REQUIRE_CUDA(cudaFreeHost(ends));
   return is_right;
 }
 

@@ -30,4 +30,9 @@ bool leave_nothing_behind(LocalRanks& ranks);
 /// kernel waits until the abort flag is raised.
 int fail_by_kernels(LocalRanks& ranks, int rank, const std::string& what);
 
+/// One of three ranks, each on a machine of its own. Rank 0 stops the process of rank 2, puts more
+/// to it than the network holds, and exchanges signals, puts and gets with rank 1 meanwhile. False,
+/// and a line, when something was wrong.
+bool go_on_beside_a_peer_that_is_stopped(LocalRanks& ranks, int rank);
+
 }  // namespace niccolite::test

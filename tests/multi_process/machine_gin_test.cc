@@ -120,6 +120,27 @@ TEST(MachineGinErrors, OfAPeerThatDiesAreNamedAndKernelsEnd) {
               AllOf(HasSubstr("FAILURE 6"), HasSubstr("rank 1"), HasSubstr("ENDED")));
 }
 
+// id rank
+ROLE(gin_stop) {
+  const int rank = std::stoi(arguments[1]);
+  LocalRanks ranks(to_id(arguments[0]), 3, rank, 1);
+  const bool is_right = go_on_beside_a_peer_that_is_stopped(ranks, rank);
+  ranks.destroy();
+  return is_right ? 0 : 1;
+}
+
+TEST(MachineGinPeers, ThatAreStoppedHoldUpNoOthers) {
+  const std::string id = new_id();
+  std::vector<Process> running;
+  for (const int rank : {0, 1, 2})
+    running.emplace_back("gin_stop", Arguments{id, std::to_string(rank)},
+                         Process::Environment{{"NCCL_HOSTID", "machine" + std::to_string(rank)}});
+  for (Process& process : running) {
+    EXPECT_EQ(process.wait(seconds(60)), 0) << process.output();
+    EXPECT_THAT(process.output(), Not(HasSubstr("WRONG")));
+  }
+}
+
 TEST(MachineGinErrors, OfAPeerThatLeavesAreNamedAndKernelsEnd) {
   std::vector<Process> running = start("left");
   for (Process& process : running) EXPECT_EQ(process.wait(), 0) << process.output();

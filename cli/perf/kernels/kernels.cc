@@ -63,8 +63,8 @@ __global__ void move(Comm comm, Bytes send, Bytes receive, size_t bytes, Work wo
   (void)barrier.sync();
 }
 
-/// Adds elements `first` to `first + count` of all ranks, and hands the sums to `store(place of a
-/// sum from `first` on, sum)`, or those of 16 bytes at once to `store_pack`.
+/// Adds elements `first` to `first + count` of all ranks, and hands each sum to `store(its place
+/// from `first` on, sum)`, or 16 bytes of sums to `store_pack`.
 template <typename T, typename Store, typename StorePack>
 __device__ void add(const Comm& comm, const Buffer<T>& send, size_t first, size_t count,
                     bool is_aligned, unsigned thread, unsigned threads, const Store& store,
