@@ -1003,8 +1003,8 @@ class Channel {
 /// group has put to it before, by this context. Nothing else is ordered. A source must stay until
 /// flush(), or its counter; data of a get are there after flush().
 ///
-/// Aborts: wait(), wait_counter() and flush() return false, and operations do nothing, when the
-/// communicator ends while the queue is full.
+/// Aborts: wait() and wait_counter() return false, and operations do nothing. flush() may return
+/// true all the same, since the proxy drops operations then: data of gets are undefined.
 ///
 /// Errors: an operation beyond a window, a window that is none, or a signal or counter that
 /// was not required makes the communicator fail with an error that names rank, peer and operation;
@@ -1104,7 +1104,7 @@ class Network {
   }
 
   /// Waits until all that this context's users on this rank have asked for is done: sources may be
-  /// written, and data of gets be read. False after an abort.
+  /// written, and data of gets be read. False after an abort, if it has waited for one.
   NICCOLITE_DEVICE bool flush() {
     group_.sync();
     bool is_over = false;

@@ -258,7 +258,18 @@ size_t threads_of_process() {
 TEST(NetworkKernel, LeavesNothingBehind) {
   NetworkRanks ranks(2);
   const Errors errors;
+  const auto free_memory = [] {
+    size_t free = 0, total = 0;
+    EXPECT_CUDA(cudaSetDevice(0));
+    EXPECT_CUDA(cudaMemGetInfo(&free, &total));
+    return free;
+  };
+  const auto cycle = [&] { ranks.end(ranks.make(2)); };
+  cycle();  // pools of memory
   const size_t threads = threads_of_process();
+  const size_t free = free_memory();
+  for (int i = 0; i < 100; ++i) cycle();
+  EXPECT_EQ(free_memory(), free);
   for (int i = 0; i < 50; ++i) {
     const std::vector<ncclDevComm_t> made = ranks.make(2);
     if (i % 10 == 0) {
@@ -269,6 +280,7 @@ TEST(NetworkKernel, LeavesNothingBehind) {
   }
   EXPECT_EQ(*errors.place(), 0);
   EXPECT_EQ(threads_of_process(), threads);
+  EXPECT_EQ(free_memory(), free);
 }
 
 __global__ void wait_for_nobody(Comm comm, Buffer<uint64_t> data) {

@@ -143,11 +143,10 @@ __global__ void wait_for_nobody(Comm comm, int* answer) {
   if (threadIdx.x == 0) *answer = has_come ? 1 : 2;
 }
 
-// To rank 2, who is stopped, and all others.
-__global__ void flood(Comm comm, Buffer<uint64_t> data, int rounds, int* ends) {
+__global__ void flood(Comm comm, Buffer<uint64_t> data, int peer, int rounds, int* ends) {
   Network network(ThisBlock(), comm, 0);
-  for (int i = 0; i < rounds; ++i) network.put(data, 0, 2, data, 0, data.count());
-  network.signal(2, 0);
+  for (int i = 0; i < rounds; ++i) network.put(data, 0, peer, data, 0, data.count());
+  network.signal(peer, 0);
   if (network.flush() && threadIdx.x == 0) atomicAdd(ends, 1);
 }
 __global__ void take_turns(Comm comm, Buffer<uint64_t> data, int rounds, int* ends) {
@@ -265,6 +264,29 @@ int abort_kernel(LocalRanks& ranks, const ncclDevComm_t& device) {
   REQUIRE_CUDA(cudaFreeHost(answer));
   REQUIRE_NCCL(ncclDevCommDestroy(ranks.comms[0], &device));
   ranks.abort();
+  return 0;
+}
+
+// Aborts while a kernel waits for room in its queue, which a peer that is stopped leaves full.
+int abort_full_queue(LocalRanks& ranks, const ncclDevComm_t& device, const Buffer<uint64_t>& data,
+                     const uint64_t* memory) {
+  REQUIRE_CUDA(launch(hear, dim3(1), dim3(32), 0, ranks.streams[0], Comm(device), 1U, uint64_t{1}));
+  REQUIRE_CUDA(cudaStreamSynchronize(ranks.streams[0]));
+  const auto process = static_cast<pid_t>(memory[0]);
+  kill(process, SIGSTOP);
+  int* ends = nullptr;
+  REQUIRE_CUDA(cudaMallocHost(reinterpret_cast<void**>(&ends), sizeof *ends));
+  *ends = 0;
+  constexpr int kPuts = 1000;  // more than a queue and the network hold
+  REQUIRE_CUDA(
+      launch(flood, dim3(1), dim3(32), 0, ranks.streams[0], Comm(device), data, 1, kPuts, ends));
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  const bool is_waiting = cudaStreamQuery(ranks.streams[0]) == cudaErrorNotReady;
+  REQUIRE_NCCL(ncclCommAbort(ranks.comms[0]));
+  REQUIRE_CUDA(cudaStreamSynchronize(ranks.streams[0]));
+  std::printf("ENDED, %s\n", is_waiting ? "waited" : "did not wait");
+  kill(process, SIGKILL);
+  REQUIRE_CUDA(cudaFreeHost(ends));
   return 0;
 }
 
@@ -389,7 +411,7 @@ bool go_on_beside_a_peer_that_is_stopped(LocalRanks& ranks, int rank) {
     wait(other);
     const auto process = static_cast<pid_t>(memory[0]);
     kill(process, SIGSTOP);
-    run(ranks.streams[0], flood, data, kPuts, ends);
+    run(ranks.streams[0], flood, data, 2, kPuts, ends);
     // Room that the network has left is used up by now, or a moment later.
     std::this_thread::sleep_for(std::chrono::milliseconds(300));
     run(other, take_turns, Buffer<uint64_t>(window, 4, 1024), kTurns, ends + 1);
@@ -433,6 +455,8 @@ int fail_by_kernels(LocalRanks& ranks, int rank, const std::string& what) {
   };
   const Buffer<uint64_t> data(window, kCount);
   if (what == "aborted") return abort_kernel(ranks, device);
+  if (what == "stopped" && rank == 0) return abort_full_queue(ranks, device, data, memory);
+  if (what == "stopped") run(tell, data, static_cast<uint64_t>(getpid()));
   if (rank == 0) {
     run(say_ready);
     if (what == "deregistered") run(wait_until_ready);

@@ -27,7 +27,8 @@ bool leave_nothing_behind(LocalRanks& ranks);
 /// without end, until the communicator fails; "left": rank 1 aborts instead; "deregistered": rank 0
 /// puts into a window that rank 1 has no more; "bad0" to "bad3": a kernel of rank 0 asks for the
 /// impossible. Prints the failure, and that the kernel has ended without an abort. "aborted": a
-/// kernel waits until the abort flag is raised.
+/// kernel waits until the abort flag is raised. "stopped": rank 0 stops rank 1, and aborts with its
+/// queue full.
 int fail_by_kernels(LocalRanks& ranks, int rank, const std::string& what);
 
 /// One of three ranks, each on a machine of its own. Rank 0 stops the process of rank 2, puts more

@@ -156,6 +156,12 @@ TEST(MachineGinErrors, DoNotKeepAnAbortFromEndingKernels) {
   }
 }
 
+TEST(MachineGinErrors, DoNotKeepAnAbortFromEndingKernelsWhoseQueueIsFull) {
+  std::vector<Process> running = start("stopped");
+  EXPECT_EQ(running[0].wait(), 0) << running[0].output();
+  EXPECT_THAT(running[0].output(), HasSubstr("ENDED, waited"));
+}
+
 TEST(MachineGinErrors, OfTheImpossibleAreNamedAndKernelsEnd) {
   const char* const texts[] = {"rank 0: a kernel's put to rank 1, context 0: 16 bytes at offset",
                                "rank 0: a kernel's signal to rank 1, context 0: signal 1000 of",
