@@ -246,6 +246,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void network_failed(Status why);
   void leave();
   bool are_kernels_done();
+  void await_kernels(const char* function, const std::function<void()>& release);
   void call_after_kernels(const char* function, std::function<void()> release);
   void release_after_kernels();
   void release_after_graphs();

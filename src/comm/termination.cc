@@ -239,24 +239,29 @@ bool Communicator::are_kernels_done() {
   return is_idle.is_ok() && is_idle.value();
 }
 
-// Calls `release` once the device has done all work queued before, on a thread of its own.
+// Calls `release` once the device has done all work queued before.
+void Communicator::await_kernels(const char* function, const std::function<void()>& release) {
+  const log::ScopedDevice speaks_for(device());
+  for (Deadline look = Deadline::after(kPatience);; look = Deadline::never()) {
+    const Result<bool> is_idle = machine_.drain(device(), look);
+    if (!is_idle.is_ok()) {
+      LOG(Warn, All, "{}: its buffers are not given back: {}", describe(),
+          is_idle.status().message());
+      return keep_for_ever(shared_from_this());
+    }
+    if (is_idle.value()) return release();
+    log::write(log::Level::Warn, {__builtin_FILE(), __builtin_LINE()}, function,
+               fmt::format("rank {} of {} keeps memory of device communicators and windows: "
+                           "kernels on device {} that were queued before have not ended. Do "
+                           "they wait for a rank that has left?",
+                           rank(), nranks(), device()));
+  }
+}
+
+// await_kernels(), on a thread of its own.
 void Communicator::call_after_kernels(const char* function, std::function<void()> release) {
   auto work = [self = shared_from_this(), function, release = std::move(release)] {
-    const log::ScopedDevice speaks_for(self->device());
-    for (Deadline look = Deadline::after(kPatience);; look = Deadline::never()) {
-      const Result<bool> is_idle = self->machine_.drain(self->device(), look);
-      if (!is_idle.is_ok()) {
-        LOG(Warn, All, "{}: its buffers are not given back: {}", self->describe(),
-            is_idle.status().message());
-        return keep_for_ever(self);
-      }
-      if (is_idle.value()) return release();
-      log::write(log::Level::Warn, {__builtin_FILE(), __builtin_LINE()}, function,
-                 fmt::format("rank {} of {} keeps memory of device communicators and windows: "
-                             "kernels on device {} that were queued before have not ended. Do "
-                             "they wait for a rank that has left?",
-                             self->rank(), self->nranks(), self->device()));
-    }
+    self->await_kernels(function, release);
   };
   Result<Thread> thread = Thread::start("nccl-release", std::move(work));
   if (thread.is_ok()) return thread.value().detach();

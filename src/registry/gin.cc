@@ -248,8 +248,8 @@ bool Gin::look_beyond(size_t queue) {
   }
   for (Transfer& transfer : transfers) {
     if (transfer.is_sent) continue;
-    Result<bool> is_sent = is_over() ? Result<bool>(true) : go_on(transfer);
-    if (!is_sent.is_ok()) report(transfer.item, std::move(is_sent).status());
+    const Result<bool> is_sent = is_over() ? Result<bool>(true) : go_on(transfer);
+    if (!is_sent.is_ok()) report(transfer.item, is_sent.status().copy());
     transfer.is_sent = is_over() || is_sent.value();
     if (!transfer.is_sent) break;
     has_moved = true;
@@ -379,13 +379,11 @@ bool Gin::answer_gets() {
   }
   bool has_moved = false;
   for (auto request = answers_.begin(); request != answers_.end();) {
-    Result<bool> is_answered = is_over() ? Result<bool>(true) : answer(*request, has_moved);
+    const Result<bool> is_answered = is_over() ? Result<bool>(true) : answer(*request, has_moved);
     if (!is_answered.is_ok()) {
       has_failed_ = true;
-      parts_.fail(std::move(is_answered)
-                      .status()
-                      .with_context("rank {}: the bytes of a get by a kernel of rank {}",
-                                    parts_.rank, request->from));
+      parts_.fail(is_answered.status().copy().with_context(
+          "rank {}: the bytes of a get by a kernel of rank {}", parts_.rank, request->from));
     }
     request = is_over() || is_answered.value() ? answers_.erase(request) : std::next(request);
   }
