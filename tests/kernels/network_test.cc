@@ -14,7 +14,6 @@ using device::Comm;
 using device::Network;
 using device::ThisBlock;
 using device::ThisThread;
-using device::Warp;
 
 constexpr size_t kCount = 512;
 constexpr int kSignals = 4;
@@ -231,6 +230,27 @@ TEST(NetworkKernel, TakesOperationsOfManyThreadsThroughAFullQueue) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     EXPECT_EQ(__atomic_load_n(signals(rank), __ATOMIC_ACQUIRE), 2U * 64 * kEach);
     for (size_t i = 0; i < 128; ++i) ASSERT_EQ(ranks.memory(rank)[i], kEach * 1000 + i) << i;
+  }
+}
+
+// Numbers of operations have 32 bits. As if all but the last depth of a queue had been used.
+TEST(NetworkKernel, GoesOnBehindTheLargestNumberOfAnOperation) {
+  NetworkRanks ranks(2);
+  const Errors errors;
+  for (const ncclDevComm_t& made : ranks.devices()) {
+    const auto& context = *static_cast<const device::NetworkContext*>(made.ginHandles[0]);
+    for (int peer = 0; peer < 2; ++peer) {
+      context.produced[peer] = 0U - context.depth;
+      const_cast<uint32_t*>(context.consumed)[peer] = 0U - context.depth;
+    }
+  }
+  ranks.run(exchange, 1U, 32U, 80, uint64_t{0}, errors.place());
+  ranks.run(flood, 2U, 64U, 2);
+  EXPECT_EQ(*errors.place(), 0);
+  for (const ncclDevComm_t& made : ranks.devices()) {
+    const auto& context = *static_cast<const device::NetworkContext*>(made.ginHandles[0]);
+    EXPECT_GT(context.produced[1], 0U);
+    EXPECT_LT(context.produced[1], 0U - context.depth);  // it has begun again
   }
 }
 
