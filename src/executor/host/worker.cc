@@ -316,7 +316,9 @@ bool Worker::move_strip() {
     // To the first destination that is plain memory; deliver() copies it to the others while it is
     // in the cache.
     std::byte* reduced = staging + operand_count * strip_;
-    if (present.target != OperandBuffer::None) {
+    if (stores_to_windows()) {
+      reduced = in_window(windows_->output, 0, present.target, present.target_block);
+    } else if (present.target != OperandBuffer::None) {
       reduced = local(present.target, present.target_block);
     } else if (!is_packed_slot) {
       reduced = destination(send_port(0)) + offset_;
@@ -327,6 +329,12 @@ bool Worker::move_strip() {
   }
   deliver(result);
   return true;
+}
+
+bool Worker::stores_to_windows() const {
+  for (uint32_t i = 0; i < instruction().send_count; ++i)
+    if (send_port(i).goes_by_team() && send_port(i).has_taken()) return true;
+  return false;
 }
 
 bool Worker::has_team_among(uint32_t first, uint32_t count) const {
@@ -372,9 +380,11 @@ uint32_t Worker::load_from_team(const PortState& from, std::byte* staging,
 void Worker::store_to_team(const PortState& to, const std::byte* result) {
   if (to.has_taken()) {
     const CompactInstruction& present = instruction();
-    for (size_t member = 0; member < windows_->output.size(); ++member)
-      std::memmove(in_window(windows_->output, member, present.target, present.target_block),
-                   result, strip_);
+    for (size_t member = 0; member < windows_->output.size(); ++member) {
+      std::byte* const at =
+          in_window(windows_->output, member, present.target, present.target_block);
+      if (at != result) std::memcpy(at, result, strip_);
+    }
     return;
   }
   for (size_t member = 0; member < team_->size(); ++member)
@@ -425,12 +435,9 @@ uint32_t Worker::gather(std::byte* staging, const std::byte** operands) {
 void Worker::deliver(const std::byte* result) {
   const CompactInstruction& present = instruction();
   const Protocol protocol = plan_->launch().protocol;
-  // A store to windows reaches the target, too.
-  bool is_in_target = false;
-  for (uint32_t i = 0; i < present.send_count; ++i)
-    is_in_target |= send_port(i).goes_by_team() && send_port(i).has_taken();
   bool is_stored_to_team = false;
-  if (present.target != OperandBuffer::None && !is_in_target) {
+  // A store to windows reaches the target, too.
+  if (present.target != OperandBuffer::None && !stores_to_windows()) {
     std::byte* target = local(present.target, present.target_block);
     if (target != result) std::memcpy(target, result, strip_);
   }

@@ -137,6 +137,7 @@ class Worker {
   bool move_strip();
   uint32_t gather(std::byte* staging, const std::byte** operands);
   bool has_team_among(uint32_t first, uint32_t count) const;
+  bool stores_to_windows() const;
   const std::byte* local_operand(std::byte* staging, size_t room);
   uint32_t load_from_team(const PortState& from, std::byte* staging, const std::byte** operands);
   void store_to_team(const PortState& to, const std::byte* result);
