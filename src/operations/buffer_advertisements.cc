@@ -62,7 +62,8 @@ void OperationQueue::offer_buffers(const GroupLaunch& launch, Underway& underway
 const uint64_t* OperationQueue::shifts_of(const void* pointer, size_t bytes, Uses& uses) {
   if (pointer == nullptr) return nullptr;
   if (windows_ != nullptr)
-    if (const uint64_t* shifts = windows_->shifts_of(pointer, bytes)) return shifts;
+    if (const uint64_t* shifts = windows_->shifts_of(pointer, bytes, order_.is_captured()))
+      return shifts;
   if (exports_ == nullptr) return nullptr;
   // In the same call it need not be looked for again. A list's buffers lie in few allocations.
   constexpr std::ptrdiff_t kMostLooks = 8;

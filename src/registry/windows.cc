@@ -449,6 +449,7 @@ Status Windows::remove(Handle handle) {
         handle);
   TRY(shifts_.end(found->second->shifts_));
   TRY(table_.remove(handle));
+  if (!found->second->is_in_graphs_) shifts_.give_back(found->second->shifts_);
   window = std::move(found->second);
   live_.erase(found);
   std::erase_if(by_begin_, [&](const auto& entry) { return entry.second == window; });
@@ -481,15 +482,16 @@ std::shared_ptr<const Window> Windows::containing(const void* pointer, size_t by
 // Returns the peer offsets of the range. Only windows with the nearest beginning before it are
 // looked at. A window that begins further away and contains the range is not found, and the range's
 // data then go through slots.
-const uint64_t* Windows::shifts_of(const void* pointer, size_t bytes) const {
+const uint64_t* Windows::shifts_of(const void* pointer, size_t bytes, bool is_captured) const {
   std::lock_guard lock(mutex_);
   const auto after = by_begin_.upper_bound(pointer);
   if (after == by_begin_.begin()) return nullptr;
   const auto [first, last] = by_begin_.equal_range(std::prev(after)->first);
   for (auto candidate = first; candidate != last; ++candidate) {
     const Window& window = *candidate->second;
-    if (window.holds(pointer, bytes) && window.is_there(machine_, pointer, bytes))
-      return window.shifts_;
+    if (!window.holds(pointer, bytes) || !window.is_there(machine_, pointer, bytes)) continue;
+    window.is_in_graphs_ |= is_captured;
+    return window.shifts_;
   }
   return nullptr;
 }

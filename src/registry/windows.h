@@ -84,6 +84,7 @@ class Window {
   std::vector<size_t> bytes_;       // by rank
   std::vector<std::byte*> copies_;  // by rank
   const uint64_t* shifts_ = nullptr;
+  mutable bool is_in_graphs_ = false;  // the shifts; of Windows, with its mutex
   std::vector<std::shared_ptr<SharedPiece>> pieces_;
   std::shared_ptr<FlatRange> range_;
   std::shared_ptr<MulticastPlace> multicast_;
@@ -122,7 +123,8 @@ class Windows {
 
   /// For kernels: where the ranks see the bytes at `pointer`, if they lie in a window of these, and
   /// the place of symmetric ones in the team's range (executor::Buffers::input_shifts); else null.
-  const uint64_t* shifts_of(const void* pointer, size_t bytes) const;
+  /// `is_captured`: for a graph, whose replays read them also when the window has ended.
+  const uint64_t* shifts_of(const void* pointer, size_t bytes, bool is_captured) const;
   /// Have all ranks ever had one, and a symmetric one? The same on all of them after each add().
   bool had_any() const { return had_any_; }
   bool had_symmetric() const { return had_symmetric_; }
