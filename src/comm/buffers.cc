@@ -8,6 +8,7 @@
 #include "registry/device_comms.h"
 #include "registry/windows.h"
 #include "transport/net/reducer.h"
+#include "transport/net/user_buffers.h"
 
 namespace niccolite::comm {
 
@@ -19,12 +20,14 @@ Buffers::~Buffers() = default;
 Result<void*> Buffers::register_range(void* pointer, size_t bytes) {
   void* const handle = TRY(registrations_.add(pointer, bytes));
   if (handle != nullptr && reducer_ != nullptr) reducer_->add_user_memory(pointer, bytes);
+  if (handle != nullptr && of_network_ != nullptr) of_network_->add(pointer, bytes);
   return handle;
 }
 
 Status Buffers::deregister_range(void* handle) {
   TRY(registrations_.remove(handle));
   if (reducer_ != nullptr) reducer_->remove_user_memory();
+  if (of_network_ != nullptr) of_network_->remove_ended();
   std::lock_guard lock(exports_mutex_);
   if (exports_ != nullptr) exports_->end_unregistered();
   return {};
@@ -39,6 +42,18 @@ void Buffers::share(std::shared_ptr<registry::BufferExports> exports,
 
 void Buffers::share(std::shared_ptr<transport::net::Reducer> reducer) {
   reducer_ = std::move(reducer);
+}
+
+void Buffers::share(std::shared_ptr<transport::net::UserBuffers> of_network) {
+  of_network_ = std::move(of_network);
+}
+
+void Buffers::note_window(void* user, size_t bytes) {
+  if (of_network_ != nullptr) of_network_->add(user, bytes);
+}
+
+bool Buffers::is_registered(const void* pointer, size_t bytes) {
+  return registrations_.covers(pointer, bytes) || find_window_of(pointer, bytes) != nullptr;
 }
 
 void Buffers::open_windows(std::unique_ptr<registry::Windows> windows,
@@ -62,10 +77,14 @@ Status Buffers::deregister_window(const void* handle) {
   // Ends without the lock: unmapping it may wait for kernels, which may wait for puts of other
   // machines, and a proxy looks for the windows of such puts.
   std::shared_ptr<const registry::Window> window;
-  std::lock_guard lock(windows_mutex_);
-  if (windows_ == nullptr) return lifetime_.gone();
-  window = windows_->find(handle);
-  return windows_->remove(handle);
+  {
+    std::lock_guard lock(windows_mutex_);
+    if (windows_ == nullptr) return lifetime_.gone();
+    window = windows_->find(handle);
+    TRY(windows_->remove(handle));
+  }
+  if (of_network_ != nullptr) of_network_->remove_ended();
+  return {};
 }
 
 std::shared_ptr<const registry::Window> Buffers::find_window(const void* handle) {

@@ -24,7 +24,8 @@ class Windows;
 
 namespace niccolite::transport::net {
 class Reducer;
-}
+class UserBuffers;
+}  // namespace niccolite::transport::net
 
 namespace niccolite::comm {
 
@@ -55,6 +56,12 @@ class Buffers {
              std::shared_ptr<registry::BufferImports> imports) EXCLUDES(exports_mutex_);
   /// With the network's reducer. Before the first registration.
   void share(std::shared_ptr<transport::net::Reducer> reducer);
+  /// With the network. Before the first registration.
+  void share(std::shared_ptr<transport::net::UserBuffers> of_network);
+  /// A window holds that memory of the user's now.
+  void note_window(void* user, size_t bytes);
+  /// Is all of it registered, or in a window?
+  bool is_registered(const void* pointer, size_t bytes) EXCLUDES(windows_mutex_);
   /// Null if no rank can map another's memory.
   const std::shared_ptr<registry::BufferExports>& exports() const { return exports_; }
   const std::shared_ptr<registry::BufferImports>& imports() const { return imports_; }
@@ -91,7 +98,8 @@ class Buffers {
   std::mutex exports_mutex_;
   std::shared_ptr<registry::BufferExports> exports_;
   std::shared_ptr<registry::BufferImports> imports_;
-  std::shared_ptr<transport::net::Reducer> reducer_;  // null: there is none
+  std::shared_ptr<transport::net::Reducer> reducer_;         // null: there is none
+  std::shared_ptr<transport::net::UserBuffers> of_network_;  // the same
   std::mutex windows_mutex_;
   std::unique_ptr<registry::Windows> windows_;
   std::unique_ptr<registry::DeviceComms> device_comms_;  // uses windows_

@@ -152,6 +152,7 @@ Result<const void*> Communicator::register_window(void* user, size_t bytes, int 
   if (is_over()) return lifetime_.gone();
   const calls::CallLog::HostCallScope in_call(log_.get(), "ncclCommWindowRegister");
   Result<const void*> handle = buffers_.windows()->add(user, bytes, flags);
+  if (handle.is_ok() && handle.value() != nullptr) buffers_.note_window(user, bytes);
   TRY(reach_windows_by_team());
   open_windows();
   return handle;

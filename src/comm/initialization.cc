@@ -40,6 +40,7 @@
 #include "transport/carrier.h"
 #include "transport/endpoint.h"
 #include "transport/net/network.h"
+#include "transport/net/user_buffers.h"
 #include "transport/team.h"
 
 namespace niccolite::comm {
@@ -314,6 +315,30 @@ Result<std::unique_ptr<transport::Team>> Communicator::make_team(
   return std::move(outcome.team);
 }
 
+Result<transport::net::DeviceMemory> Communicator::export_memory(const void* memory, size_t bytes) {
+  auto& machine = static_cast<gpu::virtual_::VirtualMachine&>(machine_);
+  transport::net::DeviceMemory exported;
+  exported.descriptor = TRY(machine.export_range(memory, bytes, &exported.offset));
+  return exported;
+}
+
+// Null: the network reaches no memory of this rank's GPU.
+std::shared_ptr<transport::net::UserBuffers> Communicator::make_user_buffers() {
+  using transport::net::UserBuffers;
+  if (network_ == nullptr || machine_.kind() != gpu::Kind::Virtual ||
+      (!network_->is_direct(/*is_send=*/true) && !network_->is_direct(/*is_send=*/false)))
+    return nullptr;
+  auto made = std::make_shared<UserBuffers>(UserBuffers::Options{
+      .network = network_,
+      .allocations = machine_,
+      .is_registered = [this](const void* memory,
+                              size_t bytes) { return buffers_.is_registered(memory, bytes); },
+      .export_memory = [this](const void* memory,
+                              size_t bytes) { return export_memory(memory, bytes); }});
+  buffers_.share(made);
+  return made;
+}
+
 Status Communicator::serve_peers(const planner::Settings& settings,
                                  std::unique_ptr<transport::Team> team) {
   peers_.begin(*member_, describe());
@@ -324,6 +349,7 @@ Status Communicator::serve_peers(const planner::Settings& settings,
   transport::Carrier carrier = membership_.place_on_network();
   if (network_ != nullptr) network_->prefer(carrier.nearest);
   carrier.network = network_;
+  carrier.user_buffers = make_user_buffers();
   log_.open(nranks());
   connection_events_ = std::make_shared<profiling::ConnectionEvents>(log_->recorder());
   one_sided_ = make_one_sided();
@@ -366,12 +392,8 @@ Status Communicator::connect_reducer(planner::Settings& settings, const Deadline
   const auto is_registered = [this](const void* memory, size_t bytes) {
     return buffers_.registrations().covers(memory, bytes);
   };
-  const auto export_memory = [this](const void* memory,
-                                    size_t bytes) -> Result<transport::net::DeviceMemory> {
-    auto& machine = static_cast<gpu::virtual_::VirtualMachine&>(machine_);
-    transport::net::DeviceMemory exported;
-    exported.descriptor = TRY(machine.export_range(memory, bytes, &exported.offset));
-    return exported;
+  const auto export_memory = [this](const void* memory, size_t bytes) {
+    return this->export_memory(memory, bytes);
   };
   FoundReducer found = TRY(find_reducer(
       {.member = *member_,

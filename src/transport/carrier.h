@@ -10,10 +10,12 @@ namespace niccolite::transport {
 
 namespace net {
 class Network;
-}
+class UserBuffers;
+}  // namespace net
 
 struct Carrier {
-  std::shared_ptr<net::Network> network{};  // a plug-in's, or verbs; null: sockets do
+  std::shared_ptr<net::Network> network{};           // a plug-in's, or verbs; null: sockets do
+  std::shared_ptr<net::UserBuffers> user_buffers{};  // of the network; null: there are none
   // The interfaces, or ports, that are nearest to the GPU, by name, this rank's own first
   // (topology/rails.h). If there is none of such a name: the one with the index `number`, modulo
   // how many there are.

@@ -120,6 +120,7 @@ Result<NetworkConnector::Proxies> NetworkConnector::proxies() {
            .has_two_threads = is_gpu && cores() >= kCoresToSpare,
            .most_by_kernels = cores() >= kCoresToSpare ? kMostByKernels : UINT64_MAX,
            .direct_bytes = static_cast<uint64_t>(parameters::net_direct_bytes()),
+           .user_buffers = carrier_.user_buffers,
            .observer = observer_.get(),
            .sinks = sinks_})));
   }

@@ -69,6 +69,20 @@ class FaultyRanks {
     }
   }
 
+  /// The NICs read and write the buffers themselves.
+  void register_buffers() {
+    void* handle = nullptr;  // ends with the communicator
+    for (size_t i = 0; i < ranks_.comms.size(); ++i) {
+      const size_t all = kMost * static_cast<size_t>(nranks_);
+      for (size_t slot = 0; slot < kAtOnce; ++slot) {
+        REQUIRE_NCCL(
+            ncclCommRegister(ranks_.comms[i], input(i, slot), all * sizeof(float), &handle));
+        REQUIRE_NCCL(ncclCommRegister(ranks_.comms[i], output(i, slot),
+                                      (all + kGuard) * sizeof(float), &handle));
+      }
+    }
+  }
+
   ncclResult_t make_windows() {
     windows_.resize(ranks_.comms.size());
     memory_.resize(ranks_.comms.size());
@@ -285,6 +299,7 @@ ROLE(work_under_faults) {
   LocalRanks ranks(ids.one, nranks, first, std::stoi(arguments[4]));
   std::mt19937_64 random(std::stoull(arguments[5]));
   FaultyRanks work(ranks, nranks, first);
+  if (arguments[7] == "registered") work.register_buffers();
   ncclResult_t result = work.make_windows();
   for (int round = 0; result == ncclSuccess && round < std::stoi(arguments[6]); ++round) {
     const std::vector<Step> steps = steps_of(random);
@@ -320,6 +335,7 @@ struct Trouble {
   Process::Environment environment{};
   std::vector<std::string> faults{};  // of each machine
   std::set<int> lost_rails{};         // on which no machine can rely
+  bool is_registered = false;         // the buffers
   bool is_refused_memory = false;
   int victim = -1;  // the machine whose process is killed
   int killed_in = 0;
@@ -334,6 +350,7 @@ struct Trouble {
 std::ostream& operator<<(std::ostream& out, const Trouble& run) {
   out << "NICCOLITE_RANDOM_SEED=" << run.seed << ": " << run.machines << " machines of "
       << run.devices << ", " << run.nics << " NICs of " << run.ports << " ports";
+  if (run.is_registered) out << ", registered buffers";
   for (const auto& [name, value] : run.environment) out << " " << name << "=" << value;
   for (size_t i = 0; i < run.faults.size(); ++i)
     if (!run.faults[i].empty()) out << "; machine " << i << run.faults[i];
@@ -381,6 +398,8 @@ Trouble run_of(uint64_t seed) {
     run.victim = static_cast<int>(below(random, static_cast<size_t>(run.machines)));
     run.killed_in = static_cast<int>(below(random, kRounds));
   }
+  run.is_registered = below(random, 2) == 0;
+  if (run.is_registered) run.environment["NICCOLITE_NET_DIRECT_BYTES"] = "1";
   return run;
 }
 
@@ -388,7 +407,8 @@ void perform(const Trouble& run, const Network& network) {
   Job job{.role = "work_under_faults",
           .devices = run.devices,
           .machines = run.machines,
-          .rest = {std::to_string(run.seed), std::to_string(kRounds)},
+          .rest = {std::to_string(run.seed), std::to_string(kRounds),
+                   run.is_registered ? "registered" : ""},
           .environment = run.environment};
   job.environment.insert(
       {{"LD_LIBRARY_PATH", NICCOLITE_VVERBS}, {"NICCOLITE_NET_TIMEOUT", "3"}, {"NCCL_NET", "IB"}});

@@ -300,6 +300,7 @@ class PortState {
       // [place] Nobody else uses the memory. Pairs with the proxy's exchange.
       std::atomic_ref(place.address)
           .store(reinterpret_cast<uint64_t>(memory), std::memory_order_release);
+      if (user_memory_->offers_places()) bell_->announce();
     }
     ++placed_;
   }

@@ -13,7 +13,8 @@ bool UserMemorySteps::may_serve(const Launch& launch) {
   for (const Work& work : launch.works)
     most = std::max(most, work.partition.chunk * size_of(launch.type));
   return std::ranges::any_of(launch.ports, [&](const PortAddress& port) {
-    return port.user_memory != nullptr && most >= port.user_memory->least_bytes();
+    return port.user_memory != nullptr && most >= port.user_memory->least_bytes() &&
+           port.user_memory->reaches_any();
   });
 }
 

@@ -18,9 +18,13 @@
 // A place is for the step whose turn its slot is, and no other: a kernel makes it after it has read
 // the slot's last step, and takes it back before it gives credit for its own.
 //
+// Where the network's device writes to the user's memory itself, the sender must know the place
+// before it sends. There the proxy takes a place as soon as it is made, and offers it to the sender
+// (transport/net/messenger.h). The sender says with the chunk whether it came to that place.
+//
 // An operation that goes no further leaves by let_go(): published chunks are copied to their slots,
-// from where the peers still get them, and later arrivals go to slots that nobody reads. From then
-// on the buffers belong to their user.
+// from where the peers still get them, and later arrivals go to slots that nobody reads. A place
+// that was offered is withdrawn first. From then on the buffers belong to their user.
 #pragma once
 
 #include <atomic>
@@ -44,6 +48,10 @@ class UserMemory {
   /// Chunks of fewer bytes go through slots: a kernel does not end before its last ones have been
   /// acknowledged, which takes longer than to copy them.
   uint64_t least_bytes() const { return least_bytes_; }
+  /// Does it reach any memory of the user's now? A hint.
+  virtual bool reaches_any() const { return true; }
+  /// Receiver: does it take places before their chunks come? Then the bell tells of them.
+  virtual bool offers_places() const { return false; }
   /// Does it reach these bytes of the user's? Else they go through slots.
   virtual bool reaches(const std::byte* /*memory*/, uint64_t /*bytes*/) const { return true; }
   /// [channel][depth]; there are none where user memory is not reached.

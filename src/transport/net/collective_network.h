@@ -10,7 +10,6 @@
 #include <span>
 #include <string>
 
-#include "base/fd.h"
 #include "executor/numeric.h"
 #include "transport/net/network.h"
 
@@ -20,12 +19,6 @@ namespace niccolite::transport::net {
 struct CollectivePiece {
   std::byte* data = nullptr;
   void* memory = nullptr;  // what register_memory() gave
-};
-
-/// Device memory as a descriptor has it.
-struct DeviceMemory {
-  Fd descriptor;
-  uint64_t offset = 0;
 };
 
 class CollectiveNetwork {

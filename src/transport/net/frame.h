@@ -11,6 +11,8 @@
 //   Ask                               ---->              "tell me everything again": answered by
 //                                                        Acknowledge, and all credit
 //                                     <----   Acknowledge   "`step` parts of this stream are here"
+//                                     <----   Slots, Place, Withdraw   see messenger.h
+//   Withdrawn                         ---->
 //   End                               <--->   End        last: a peer that breaks off without it is
 //                                                        expected to connect again
 //
@@ -45,7 +47,19 @@
 
 namespace niccolite::transport::net {
 
-enum class FrameKind : uint8_t { Begin = 1, Credit, Part, Acknowledge, End, Ask, Want, Slots };
+enum class FrameKind : uint8_t {
+  Begin = 1,
+  Credit,
+  Part,
+  Acknowledge,
+  End,
+  Ask,
+  Want,
+  Slots,
+  Place,
+  Withdraw,
+  Withdrawn
+};
 
 struct Frame {
   FrameKind kind = FrameKind::Begin;
@@ -58,7 +72,7 @@ struct Frame {
   uint32_t offset = 0;  // of this part in it
   uint32_t length = 0;  // of this part
   uint16_t call = 0;    // the call's tag (executor/protocol/call_tag.h); of a credit: kMoreLater
-  uint16_t flags = 0;   // of a part: kAtOnce, kIsThere; of an Acknowledge: kBehindPart
+  uint16_t flags = 0;   // of a part: kAtOnce, kIsThere, kInPlace; of an Acknowledge: kBehindPart
 };
 /// In a credit: the receiver keeps more credit back until it is due, or wanted.
 inline constexpr uint16_t kMoreLater = 1;
@@ -66,6 +80,9 @@ inline constexpr uint16_t kMoreLater = 1;
 inline constexpr uint16_t kAtOnce = 1;
 /// In a part: its bytes are in the slot already (network.h: DirectWrite).
 inline constexpr uint16_t kIsThere = 4;
+/// In a part, besides: not in the slot, but in the place that the receiver has offered for the
+/// step.
+inline constexpr uint16_t kInPlace = 8;
 /// In an Acknowledge: `channel` names a stream of the other direction.
 inline constexpr uint16_t kBehindPart = 2;
 static_assert(sizeof(Frame) == 32 && std::has_unique_object_representations_v<Frame>);

@@ -43,24 +43,36 @@ Status Incoming::accept(const Frame& part) {
     return Status::remote_error("bytes {} to {} of a chunk of {} in a slot of {}", part.offset,
                                 uint64_t{part.offset} + part.length, part.bytes, slot_data_bytes());
   Slot& slot = channel.slots[part.step & (shape_.depth - 1)];
-  if (!slot.is_begun)
-    slot = {.is_begun = true,
-            .call = part.call,
-            .bytes = part.bytes,
-            .missing = part.bytes,
-            .chunk = take_place(part)};
-  if (slot.bytes != part.bytes || slot.call != part.call || slot.missing < part.length)
+  const bool is_in_place = (part.flags & kInPlace) != 0;
+  if (!slot.is_begun) {
+    slot.chunk = TRY(take_place(part));
+    slot.is_begun = true;
+    slot.call = part.call;
+    slot.bytes = slot.missing = part.bytes;
+    slot.is_in_place = is_in_place;
+  }
+  if (slot.bytes != part.bytes || slot.call != part.call || slot.missing < part.length ||
+      slot.is_in_place != is_in_place)
     return Status::remote_error("parts of step {} that do not belong together", part.step);
   return {};
 }
 
 // Chooses the place of a whole chunk, at its first part.
-std::byte* Incoming::take_place(const Frame& part) {
+Result<std::byte*> Incoming::take_place(const Frame& part) {
+  if ((part.flags & kInPlace) != 0) {
+    const Place* const offered = place_offered(part);
+    if (offered == nullptr)
+      return Status::remote_error("step {} in a place that was not offered", part.step);
+    // relaxed: [publish] releases it.
+    std::atomic_ref(place_of(part.channel, part.step).is_landed)
+        .store(1, std::memory_order_relaxed);
+    return offered->address;
+  }
   if (is_by_words()) return copies_.of(part.channel, part.step);
   std::byte* const slot = share_.slot(part.channel, part.step);
-  if (loop_ == nullptr) return slot;
-  relay::Place& place =
-      places_[size_t{part.channel} * shape_.depth + (part.step & (shape_.depth - 1))];
+  // Others write to slots in memory of the GPU themselves, and to offered places alone.
+  if (loop_ == nullptr || direct() != nullptr) return slot;
+  relay::Place& place = place_of(part.channel, part.step);
   // Acquire, pairs with the kernel's [place].
   const uint64_t address = std::atomic_ref(place.address).exchange(0, std::memory_order_acquire);
   const uint64_t note = std::atomic_ref(place.note).load(std::memory_order_relaxed);
@@ -70,15 +82,97 @@ std::byte* Incoming::take_place(const Frame& part) {
   return reinterpret_cast<std::byte*>(address);
 }
 
-bool Incoming::let_go(uint32_t channel) {
-  return loop_ == nullptr || loop_->try_borrow([&] {
+bool Incoming::let_go(uint32_t number) {
+  if (loop_ == nullptr) return true;
+  bool has_left = false;
+  static_cast<void>(loop_->try_borrow([&] {
+    Channel& channel = channels_[number];
+    for (uint64_t slot = 0; slot < shape_.depth; ++slot)
+      std::atomic_ref(place_of(number, slot).address).store(0, std::memory_order_relaxed);
+    if (channel.offers > 0 && channel.withdrawal == Channel::Withdrawal::None)
+      channel.withdrawal = Channel::Withdrawal::Wanted;
+    has_left = leave([&] { return channel.offers == 0; });
+    if (!has_left) return;
     for (uint64_t slot = 0; slot < shape_.depth; ++slot) {
-      const size_t number = size_t{channel} * shape_.depth + slot;
-      std::atomic_ref(places_[number].address).store(0, std::memory_order_relaxed);
-      channels_[channel].slots[slot].chunk = share_.slot(channel, slot);
+      end_offer(channel, channel.slots[slot]);
+      channel.slots[slot].chunk = share_.slot(number, slot);
     }
-  });
+  }));
+  return has_left;
 }
+
+// ---- offers
+
+// A place whose slot has credit is of the step whose turn the slot is: the kernel has taken back
+// the place of the step before.
+void Incoming::collect_offers(bool writes_directly,
+                              const std::function<void(const Frame&)>& queue) {
+  if (!offers_places()) return;
+  for (uint32_t number = 0; number < shape_.channels; ++number) {
+    Channel& channel = channels_[number];
+    const Frame frame{.protocol = static_cast<uint8_t>(key_.protocol),
+                      .tag = static_cast<uint16_t>(key_.tag),
+                      .channel = number};
+    if (channel.withdrawal == Channel::Withdrawal::Wanted) {
+      channel.withdrawal = Channel::Withdrawal::Asked;
+      Frame withdrawal = frame;
+      withdrawal.kind = FrameKind::Withdraw;
+      queue(withdrawal);
+    }
+    if (!writes_directly || channel.withdrawal != Channel::Withdrawal::None) continue;
+    for (uint64_t step = channel.published; step < channel.told; ++step) {
+      relay::Place& place = place_of(number, step);
+      Slot& slot = channel.slots[step & (shape_.depth - 1)];
+      // relaxed: the exchange acquires it.
+      if (slot.is_begun || slot.offered ||
+          std::atomic_ref(place.address).load(std::memory_order_relaxed) == 0)
+        continue;
+      // Acquire, pairs with the kernel's [place].
+      auto* const address = reinterpret_cast<std::byte*>(
+          std::atomic_ref(place.address).exchange(0, std::memory_order_acquire));
+      const uint64_t note = std::atomic_ref(place.note).load(std::memory_order_relaxed);
+      std::shared_ptr<const DirectMemory> memory =
+          buffers_->find(address, relay::bytes_in(note), /*is_send=*/false);
+      if (memory == nullptr) continue;  // the chunk comes to the slot
+      Frame offer = frame;
+      offer.kind = FrameKind::Place;
+      offer.step = step;
+      offer.bytes = relay::bytes_in(note);
+      offer.call = relay::tag_in(note);
+      slot.offered.emplace(offer, Place{.address = address, .memory = std::move(memory)});
+      ++channel.offers;
+      queue(offer);
+    }
+  }
+}
+
+const Incoming::Place* Incoming::place_offered(const Frame& frame) const {
+  const auto& offered = slot_of(frame).offered;
+  const bool is_this = offered && offered->first.step == frame.step &&
+                       offered->first.bytes == frame.bytes && offered->first.call == frame.call;
+  return is_this ? &offered->second : nullptr;
+}
+
+void Incoming::end_offer(Channel& channel, Slot& slot) {
+  if (!slot.offered) return;
+  slot.offered.reset();
+  --channel.offers;
+}
+
+void Incoming::withdrawn(uint32_t number) {
+  if (number >= channels_.size()) return;
+  Channel& channel = channels_[number];
+  if (channel.withdrawal != Channel::Withdrawal::Asked) return;
+  channel.withdrawal = Channel::Withdrawal::None;
+  for (Slot& slot : channel.slots) end_offer(channel, slot);
+}
+
+void Incoming::peer_has_ended() {
+  for (Channel& channel : channels_)
+    for (Slot& slot : channel.slots) end_offer(channel, slot);
+}
+
+// ----
 
 void Incoming::arrived(const Frame& part) {
   Channel& channel = channels_[part.channel];
@@ -90,6 +184,7 @@ void Incoming::arrived(const Frame& part) {
     Slot& next = slot_of(channel.published);
     if (!next.is_begun || next.missing > 0) break;
     next.is_begun = false;
+    end_offer(channel, next);
     if (observer_ != nullptr)
       observer_->step(step_of(part.channel, channel.published, next.bytes),
                       ProxyStepState::Arrived);

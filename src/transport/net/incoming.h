@@ -7,8 +7,10 @@
 //   tells the sender's proxy: head + depth
 //
 // Where the kernel has named a place for a step in the user's memory, its bytes go there
-// (executor/protocol/user_memory.h). By LL there is no tail: a whole chunk's data are stored to the
-// slot in words with the step's and the call's flag, for which the kernel looks.
+// (executor/protocol/user_memory.h). If the peer's device shall write them there, the place is
+// offered to the peer before. An offer is over when the step's chunk has come, wherever it went, or
+// when the peer has answered that it is withdrawn. By LL there is no tail: a whole chunk's data are
+// stored to the slot in words with the step's and the call's flag, for which the kernel looks.
 //
 // On a connection for puts there is no kernel: a PutSink takes each chunk at once (put_sink.h).
 //
@@ -19,6 +21,8 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "gpu/memory.h"
@@ -66,6 +70,21 @@ class Incoming final : public ProxyEnd {
   }
   uint32_t depth() const { return shape_.depth; }
 
+  bool offers_places() const override { return direct() != nullptr && loop_ != nullptr; }
+  /// Calls `queue(frame)` for each new place of the kernel's, if the peer's device writes to memory
+  /// of this GPU, and for each channel whose offers must be withdrawn.
+  void collect_offers(bool writes_directly, const std::function<void(const Frame&)>& queue);
+  /// The place that such a frame offers; null: it is over.
+  struct Place {
+    std::byte* address = nullptr;
+    std::shared_ptr<const DirectMemory> memory{};
+  };
+  const Place* place_offered(const Frame& frame) const;
+  /// The peer writes to no place any more that was offered on this channel.
+  void withdrawn(uint32_t channel);
+  /// The peer writes nothing any more.
+  void peer_has_ended();
+
  private:
   struct Slot {
     bool is_begun = false;
@@ -73,19 +92,28 @@ class Incoming final : public ProxyEnd {
     uint32_t bytes = 0;          // of the chunk
     uint32_t missing = 0;        // not yet there
     std::byte* chunk = nullptr;  // where they go
+    bool is_in_place = false;    // the peer says so
+    // Offered to the peer; none: the offer is over.
+    std::optional<std::pair<Frame, Place>> offered{};
   };
   struct Channel {
     uint64_t published = 0;  // steps that the kernel sees
     uint64_t told = 0;       // the sender may send the steps before it
     bool is_told = true;     // and may not know it, if false
     bool is_wanted = false;  // it waits for more
+    size_t offers = 0;       // that are not over
+    enum class Withdrawal : uint8_t { None, Wanted, Asked } withdrawal = Withdrawal::None;
     std::vector<Slot> slots;
   };
 
   const Slot& slot_of(const Frame& part) const {
     return channels_[part.channel].slots[part.step & (shape_.depth - 1)];
   }
-  std::byte* take_place(const Frame& part);
+  Result<std::byte*> take_place(const Frame& part);
+  executor::relay::Place& place_of(uint32_t channel, uint64_t step) {
+    return places_[size_t{channel} * shape_.depth + (step & (shape_.depth - 1))];
+  }
+  static void end_offer(Channel& channel, Slot& slot);
   void land(uint32_t channel, const Slot& chunk);
   void store_words(uint32_t channel, uint64_t step, const Slot& chunk) const;
 

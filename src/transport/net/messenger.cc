@@ -5,6 +5,8 @@
 #include <span>
 #include <utility>
 
+#include "base/log.h"
+
 namespace niccolite::transport::net {
 namespace {
 
@@ -12,6 +14,8 @@ namespace {
 constexpr size_t kMessages = 8;
 constexpr size_t kMessageBytes = (64 << 10) + 4096;  // a chunk of 64 KiB and what goes with it
 using Length = uint64_t;                             // of a message, with itself; first in it
+// A peer's proxy answers within a message's time, whatever its kernels do.
+constexpr std::chrono::seconds kPatience{1};
 
 }  // namespace
 
@@ -35,7 +39,35 @@ size_t Messenger::message_bytes() const {
   return std::min(kMessageBytes, options_.network->properties().most_bytes);
 }
 
+// Ends' operations that give up wait for what the network has on its way.
+template <typename End>
+void Messenger::attend(End& end) {
+  end.when_leaving([this](Pulse::Clock::time_point since) { hurry(since); });
+  if (is_cut_) end.cut();
+}
+
+// The thread may have ended.
+void Messenger::hurry(Pulse::Clock::time_point since) {
+  progress();
+  const bool is_late = Pulse::Clock::now() - since > kPatience && !options_.has_left();
+  if (is_late && !has_failed_)
+    LOG(Info, Net, "NET/{} : {} does not answer, and is cut off from buffers of the user",
+        options_.network->name(), options_.peer);
+  if (is_late || has_failed_ || ends_sent_ > 0 || options_.has_left()) cut();
+}
+
+void Messenger::cut() {
+  if (std::exchange(is_cut_, true)) return;
+  has_failed_ = true;
+  abandon();
+  void* const connection = sending_ != nullptr ? sending_ : receiving_;
+  if (connection != nullptr) options_.network->cut(connection);
+  for (const auto& [key, end] : outgoing_) end->cut();
+  for (const auto& [key, end] : incoming_) end->cut();
+}
+
 void Messenger::add(const Key& key, Outgoing& end) {
+  attend(end);
   outgoing_.emplace(key, &end);
   if (has_failed_ || peer_ends()) end.abandon();
   for (const auto& [of, limit] : limits_)
@@ -44,6 +76,7 @@ void Messenger::add(const Key& key, Outgoing& end) {
 
 // Its slots are told before any credit for them.
 void Messenger::add(const Key& key, Incoming& end) {
+  attend(end);
   if (!incoming_.emplace(key, &end).second || end.direct() == nullptr) return;
   waiting_.push_back({.frame = {.kind = FrameKind::Slots,
                                 .protocol = static_cast<uint8_t>(key.protocol),
@@ -137,7 +170,10 @@ Result<bool> Messenger::complete_sends() {
     oldest.request = nullptr;
     options_.pulse->acknowledged(Pulse::Clock::now());
     for (const Part& part : oldest.parts)
-      if (part.from != nullptr) part.from->sent(part.frame);
+      if (part.from != nullptr) {
+        if (part.is_of_user) part.from->has_read(part.frame);
+        part.from->sent(part.frame);
+      }
     oldest.parts.clear();
     oldest.writes.clear();
     oldest.used = oldest.staged = 0;
@@ -164,10 +200,12 @@ void Messenger::give_pulse() {
 
 void Messenger::collect() {
   const auto most = static_cast<uint32_t>(message_bytes() - sizeof(Length) - sizeof(Frame));
+  const auto queue = [this](const Frame& frame) { waiting_.push_back({.frame = frame}); };
   if (receiving_ != nullptr)
-    for (const auto& [key, end] : incoming_)
-      end->collect(Incoming::Credit::All,
-                   [this](const Frame& frame) { waiting_.push_back({.frame = frame}); });
+    for (const auto& [key, end] : incoming_) {
+      end->collect(Incoming::Credit::All, queue);
+      end->collect_offers(options_.network->writes_directly(receiving_), queue);
+    }
   if (peer_ends()) return;
   for (const auto& [key, end] : outgoing_)
     end->collect(most, [this](const Part& part) { waiting_.push_back(part); });
@@ -179,19 +217,22 @@ size_t Messenger::Message::direct_bytes() const {
   return sum;
 }
 
-// Null: the part's bytes go with the message.
-const Messenger::Slots* Messenger::direct_slots(const Part& part) const {
-  if (part.frame.kind != FrameKind::Part || part.frame.length == 0) return nullptr;
+// The receiver's slot of a part; none: its bytes go with the message.
+std::optional<Offer> Messenger::slot_of(const Part& part) const {
   const auto found = peer_slots_.find(key_of(part.frame));
-  if (found == peer_slots_.end() || !options_.network->writes_directly(sending_)) return nullptr;
-  return found->second.shape == part.from->whole_shape() ? &found->second : nullptr;
+  if (found == peer_slots_.end() || !options_.network->writes_directly(sending_) ||
+      found->second.shape != part.from->whole_shape())
+    return std::nullopt;
+  return Offer{.memory = found->second.name,
+               .offset = part.from->slot_offset(part.frame.channel, part.frame.step)};
 }
 
-// False: the message is full. Bytes of a sender's slot in host memory are staged in the message's
-// memory, which is registered.
-bool Messenger::add_direct(Message& message, const Part& part, const Slots& to) {
+// False: the message is full. Bytes of host memory are staged in the message's memory, which is
+// registered.
+bool Messenger::add_direct(Message& message, Part& part, const Offer& to, uint16_t flags) {
   const uint32_t bytes = part.frame.length;
-  const bool is_staged = part.from->direct() == nullptr;
+  const DirectMemory* const memory = part.from->memory_of(part.frame);
+  const bool is_staged = memory == nullptr;
   if (message.writes.size() == kMostDirectWrites ||
       (!message.writes.empty() && message.direct_bytes() + bytes > message.bytes.size()) ||
       message.used + sizeof part.frame + message.staged + (is_staged ? bytes : 0) >
@@ -204,43 +245,75 @@ bool Messenger::add_direct(Message& message, const Part& part, const Slots& to) 
     std::memcpy(copy, from, bytes);
     from = copy;
   }
+  part.is_of_user = !is_staged && part.from->is_of_user(part.frame);
+  if (part.is_of_user) part.from->reads(part.frame);
   Frame frame = part.frame;
-  frame.flags |= kIsThere;
+  frame.flags |= flags;
   std::memcpy(message.bytes.data() + message.used, &frame, sizeof frame);
   message.used += sizeof frame;
-  message.writes.push_back(
-      {.from = from,
-       .bytes = bytes,
-       .memory = part.from->direct(),
-       .to = to.name,
-       .offset = part.from->slot_offset(frame.channel, frame.step) + frame.offset});
+  message.writes.push_back({.from = from,
+                            .bytes = bytes,
+                            .memory = memory,
+                            .to = to.memory,
+                            .offset = to.offset + frame.offset,
+                            .is_of_user = part.is_of_user,
+                            .is_to_user = (flags & kInPlace) != 0});
   return true;
+}
+
+size_t Messenger::payload_of(const Part& part) {
+  switch (part.frame.kind) {
+    case FrameKind::Part:
+      return part.frame.length;
+    case FrameKind::Slots:
+      return sizeof(Slots);
+    case FrameKind::Place:
+      return sizeof(Offer);
+    default:
+      return 0;
+  }
+}
+
+void Messenger::write_payload(const Part& part, std::byte* to) {
+  const Network& network = *options_.network;
+  if (part.frame.kind == FrameKind::Slots) {
+    const Incoming& end = *incoming_.at(key_of(part.frame));
+    const Slots slots{.name = network.name_of(*end.direct()), .shape = end.whole_shape()};
+    std::memcpy(to, &slots, sizeof slots);
+  } else if (part.frame.kind == FrameKind::Place) {
+    // One that is over by now comes too late at the peer, too.
+    Offer offer;
+    if (const Incoming::Place* const place =
+            incoming_.at(key_of(part.frame))->place_offered(part.frame);
+        place != nullptr)
+      offer = {.memory = network.name_of(*place->memory),
+               .offset = static_cast<uint64_t>(place->address - place->memory->data())};
+    std::memcpy(to, &offer, sizeof offer);
+  } else if (part.frame.kind == FrameKind::Part && part.frame.length > 0) {
+    std::memcpy(to, part.payload(), part.frame.length);
+  }
 }
 
 void Messenger::fill(Message& message) {
   message.used = sizeof(Length);
   while (!waiting_.empty()) {
-    const Part& part = waiting_.front();
-    if (const Slots* const to = direct_slots(part); to != nullptr) {
-      if (!add_direct(message, part, *to)) break;
-      message.parts.push_back(part);
-      waiting_.pop_front();
-      continue;
+    Part& part = waiting_.front();
+    if (part.frame.kind == FrameKind::Part && part.frame.length > 0) {
+      const Offer* const place = part.from->offer_for(part.frame);
+      const std::optional<Offer> to = place != nullptr ? *place : slot_of(part);
+      if (to) {
+        const uint16_t flags = place != nullptr ? kIsThere | kInPlace : kIsThere;
+        if (!add_direct(message, part, *to, flags)) break;
+        message.parts.push_back(part);
+        waiting_.pop_front();
+        continue;
+      }
     }
-    const bool has_slots = part.frame.kind == FrameKind::Slots;
-    const size_t payload =
-        has_slots || part.frame.kind == FrameKind::Part ? size_t{part.frame.length} : 0;
+    const size_t payload = payload_of(part);
     if (message.used + sizeof part.frame + payload + message.staged > message.bytes.size()) break;
     std::memcpy(message.bytes.data() + message.used, &part.frame, sizeof part.frame);
     message.used += sizeof part.frame;
-    if (has_slots) {
-      const Incoming& end = *incoming_.at(key_of(part.frame));
-      const Slots slots{.name = options_.network->name_of(*end.direct()),
-                        .shape = end.whole_shape()};
-      std::memcpy(message.bytes.data() + message.used, &slots, sizeof slots);
-    } else if (payload > 0) {
-      std::memcpy(message.bytes.data() + message.used, part.payload(), payload);
-    }
+    write_payload(part, message.bytes.data() + message.used);
     message.used += payload;
     message.parts.push_back(part);
     waiting_.pop_front();
@@ -324,6 +397,7 @@ Status Messenger::take(const Message& message) {
                                 message.bytes.size());
   if (length == sizeof length) {  // an end: one comes for each receive
     ++ends_received_;
+    for (const auto& [of, end] : incoming_) end->peer_has_ended();
     is_finishing_ = true;  // it waits for the answer, and this rank's end may be far
     abandon();
     return {};
@@ -349,6 +423,32 @@ Status Messenger::take_slots(const Frame& frame, std::span<const std::byte> rest
   return {};
 }
 
+// News of an end that is not known yet are of no use: its chunks go to slots. So are offers where
+// the own trial has found that this end's device does not write to memory of the peer's GPU.
+Result<size_t> Messenger::take_news_of_places(const Frame& frame, std::span<const std::byte> rest) {
+  if (frame.kind == FrameKind::Withdrawn) {
+    const auto found = incoming_.find(key_of(frame));
+    if (found != incoming_.end()) found->second->withdrawn(frame.channel);
+    return size_t{0};
+  }
+  const auto found = outgoing_.find(key_of(frame));
+  if (frame.kind == FrameKind::Withdraw) {
+    if (found != outgoing_.end()) found->second->forget_offers(frame.channel);
+    Frame answer = frame;
+    answer.kind = FrameKind::Withdrawn;
+    waiting_.push_back({.frame = answer});
+    return size_t{0};
+  }
+  if (rest.size() < sizeof(Offer))
+    return Status::remote_error("it offers a place in {} bytes", rest.size());
+  Offer offer;
+  std::memcpy(&offer, rest.data(), sizeof offer);
+  if (found != outgoing_.end() && sending_ != nullptr &&
+      options_.network->writes_directly(sending_))
+    found->second->offer(frame, offer);
+  return sizeof offer;
+}
+
 Result<size_t> Messenger::take_frame(const Frame& frame, std::span<const std::byte> rest) {
   const Key key = key_of(frame);
   if (frame.kind == FrameKind::Credit) {
@@ -364,6 +464,9 @@ Result<size_t> Messenger::take_frame(const Frame& frame, std::span<const std::by
     TRY(take_slots(frame, rest));
     return sizeof(Slots);
   }
+  if (frame.kind == FrameKind::Place || frame.kind == FrameKind::Withdraw ||
+      frame.kind == FrameKind::Withdrawn)
+    return take_news_of_places(frame, rest);
   const bool is_there = frame.kind == FrameKind::Part && (frame.flags & kIsThere) != 0;
   if (frame.kind != FrameKind::Part || (!is_there && frame.length > rest.size()))
     return Status::remote_error("a frame of kind {} and {} bytes, {} of which came",
@@ -371,6 +474,8 @@ Result<size_t> Messenger::take_frame(const Frame& frame, std::span<const std::by
   const auto found = incoming_.find(key);
   if (found == incoming_.end())
     return Status::remote_error("it sends to a connection that there is not (tag {})", frame.tag);
+  if (!is_there && (frame.flags & kInPlace) != 0)
+    return Status::remote_error("bytes of a chunk that is elsewhere (tag {})", frame.tag);
   if (is_there && found->second->direct() == nullptr)
     return Status::remote_error("it writes to slots that it does not reach (tag {})", frame.tag);
   TRY(found->second->accept(frame));

@@ -5,8 +5,22 @@
 // the slot is known. Every frame has a place when it comes (frame.h), so a message never waits in
 // its buffer. Where both networks' devices reach memory of the GPUs, the bytes of a part go to the
 // receiver's slot themselves, ahead of the message. The receiver has said before its first credit
-// where its slots are. Thread safety: handle() from any thread, meet() from one thread
-// at a time, all else on the proxy's thread.
+// where its slots are. Registered buffers of users need no slots (executor/protocol/user_memory.h):
+//
+//   sender                                      receiver
+//   reads a chunk from the user's buffer
+//                                      <----    Place: where the kernel wants the chunk of a step;
+//                                               the key of a buffer that the user has registered
+//   writes the chunk there, if it is
+//     not on its way to the slot       ---->    Part, kIsThere and kInPlace
+//                                      <----    Withdraw: the channel's places are wanted back
+//   Withdrawn, behind all parts that
+//     go to such a place               ---->    nothing comes there any more
+//
+// An operation that gives up waits for that, and until nothing of its own buffers is on its way. A
+// peer that does not answer in time, or a connection that has failed, is cut off: the network's
+// device then reads and writes nothing any more. Thread safety: handle() from any thread, meet()
+// from one thread at a time, all else on the proxy's thread.
 #pragma once
 
 #include <deque>
@@ -74,6 +88,7 @@ class Messenger {
     executor::FifoShape shape{};
   };
   static_assert(std::has_unique_object_representations_v<Slots>);
+  static_assert(std::has_unique_object_representations_v<Offer>);
   /// All messages of one direction: a ring in one piece of memory, which is registered once, for as
   /// long as the connection lasts. Data of operations are copied to and from the ring, so that no
   /// operation registers anything.
@@ -98,9 +113,16 @@ class Messenger {
   void collect();
   void* handle_of(const Message& message) const;
   void fill(Message& message);
-  bool add_direct(Message& message, const Part& part, const Slots& to);
-  const Slots* direct_slots(const Part& part) const;
+  static size_t payload_of(const Part& part);
+  void write_payload(const Part& part, std::byte* to);
+  bool add_direct(Message& message, Part& part, const Offer& to, uint16_t flags);
+  std::optional<Offer> slot_of(const Part& part) const;
   Status take_slots(const Frame& frame, std::span<const std::byte> rest);
+  Result<size_t> take_news_of_places(const Frame& frame, std::span<const std::byte> rest);
+  template <typename End>
+  void attend(End& end);
+  void hurry(Pulse::Clock::time_point since);
+  void cut();
   void give_pulse();
   void abandon();
 
@@ -122,6 +144,7 @@ class Messenger {
   size_t receives_ = 0;       // posted
   size_t ends_received_ = 0;  // all that follows the first one
   bool has_failed_ = false;
+  bool is_cut_ = false;
   bool is_finishing_ = false;
   std::deque<Part> waiting_;
   std::map<Key, Outgoing*> outgoing_;

@@ -20,6 +20,12 @@
 
 namespace niccolite::transport::net {
 
+/// Device memory as a descriptor has it.
+struct DeviceMemory {
+  Fd descriptor;
+  uint64_t offset = 0;
+};
+
 /// Memory of this rank's GPU that the network's device reads or writes itself (GPUDirect RDMA).
 class DirectMemory {
  public:
@@ -41,7 +47,9 @@ struct DirectWrite {
   uint32_t bytes = 0;
   const DirectMemory* memory = nullptr;  // that `from` lies in; null: the message's memory
   DirectName to{};
-  uint64_t offset = 0;  // there
+  uint64_t offset = 0;      // there
+  bool is_of_user = false;  // `from`
+  bool is_to_user = false;
 };
 inline constexpr size_t kMostDirectWrites = 8;  // of a message
 
@@ -105,6 +113,13 @@ class Network {
                                                                 bool /*is_send*/) {
     return Status::invalid_usage("network {} has no memory of GPUs", name_);
   }
+  /// Memory of the user's, of this rank's GPU: for sending the device reads it, and never writes
+  /// it. After the first listen().
+  virtual Result<std::shared_ptr<DirectMemory>> register_direct(void* /*data*/, size_t /*bytes*/,
+                                                                const DeviceMemory& /*of*/,
+                                                                bool /*is_send*/) {
+    return Status::invalid_usage("network {} has no memory of GPUs", name_);
+  }
   /// Memory of this rank's GPU that there is, also for trials.
   virtual size_t gpu_bytes() const { return 0; }
   /// Returns the name of memory for receiving.
@@ -116,6 +131,9 @@ class Network {
                                   void* /*memory*/, std::span<const DirectWrite> /*writes*/) {
     return Status::invalid_usage("network {} writes to no memory of GPUs", name_);
   }
+  /// From now on neither end's device reads or writes memory for the two ranks' connections, which
+  /// carry nothing any more.
+  virtual void cut(void* /*connection*/) {}
   /// Is it done? A request that is done is gone. Plug-ins need not tell how many bytes came.
   virtual Result<bool> test(void* request) = 0;
   virtual void close_send(void* connection) = 0;

@@ -230,6 +230,9 @@ Status Outbound::stream_frame(Stream& stream, const Frame& frame) {
     case FrameKind::Ask:
     case FrameKind::Want:
     case FrameKind::Slots:
+    case FrameKind::Place:
+    case FrameKind::Withdraw:
+    case FrameKind::Withdrawn:
       break;
   }
   return Status::remote_error("it sends a frame of kind {} to a sender",

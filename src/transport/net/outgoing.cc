@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "executor/host/ll_words.h"
 #include "executor/protocol/call_tag.h"
@@ -28,11 +29,7 @@ Outgoing::Outgoing(const Key& key, EndShare share, relay::Bell& bell,
     : ProxyEnd(/*is_send=*/true, key, std::move(share), bell, user_memory),
       channels_(shape_.channels),
       copies_(shape_) {
-  for (Channel& channel : channels_) {
-    channel.parts.resize(shape_.depth);
-    channel.bytes.resize(shape_.depth);
-    channel.chunks.resize(shape_.depth);
-  }
+  for (Channel& channel : channels_) channel.slots.resize(shape_.depth);
 }
 
 bool Outgoing::has_begun(uint32_t channel, uint64_t step) const {
@@ -95,6 +92,18 @@ void Outgoing::grant(uint32_t channel, uint64_t limit) {
   channels_[channel].limit = std::max(channels_[channel].limit, limit);
 }
 
+void Outgoing::offer(const Frame& place, const Offer& offer) {
+  if (place.channel >= channels_.size()) return;
+  Channel& channel = channels_[place.channel];
+  if (place.step < channel.taken || place.step - channel.taken >= shape_.depth) return;
+  channel.slots[place.step & (shape_.depth - 1)].offered.emplace(place, offer);
+}
+
+void Outgoing::forget_offers(uint32_t channel) {
+  if (channel >= channels_.size()) return;
+  for (Slot& slot : channels_[channel].slots) slot.offered.reset();
+}
+
 bool Outgoing::collect(uint32_t part_bytes, const std::function<void(const Part&)>& queue) {
   bool any = false;
   for (uint32_t number = 0; number < shape_.channels; ++number) {
@@ -130,7 +139,8 @@ Outgoing::Chunk Outgoing::published_chunk(uint32_t number) const {
   return {.bytes = std::min(relay::bytes_in(note), shape_.slot_bytes),
           .call = relay::tag_in(note),
           .flags = is_awaited ? kAtOnce : uint16_t{0},
-          .data = chunk_of(number, step, note)};
+          .data = chunk_of(number, step, note),
+          .is_of_user = is_of_user(note)};
 }
 
 // Takes each word once, so that a look costs only the words that are new since the last look. A
@@ -167,18 +177,27 @@ void Outgoing::queue_chunk(uint32_t number, const Chunk& chunk, uint32_t part_by
                       .flags = chunk.flags},
             .from = this};
   if (observer_ != nullptr) observer_->step(step_of(part.frame), ProxyStepState::Taken);
-  channel.chunks[slot] = chunk.data;
-  channel.bytes[slot] = chunk.bytes;
+  Slot& of = channel.slots[slot];
+  of.data = chunk.data;
+  of.bytes = chunk.bytes;
+  of.is_of_user = chunk.is_of_user;
+  if (chunk.is_of_user && direct() != nullptr)
+    of.memory = buffers_->find(chunk.data, chunk.bytes, /*is_send=*/true);
+  of.target.reset();
+  if (const auto offered = std::exchange(of.offered, std::nullopt);
+      offered && offered->first.step == channel.taken && offered->first.bytes == chunk.bytes &&
+      offered->first.call == chunk.call)
+    of.target = offered->second;
   do {  // an empty chunk is a step, too
     part.frame.length = std::min(part_bytes, chunk.bytes - part.frame.offset);
-    ++channel.parts[slot];
+    ++of.parts;
     queue(part);
     part.frame.offset += part.frame.length;
   } while (part.frame.offset < chunk.bytes);
 }
 
 const std::byte* Outgoing::chunk_of(uint32_t channel, uint64_t step, uint64_t note) const {
-  if (loop_ == nullptr || (note & relay::kInUserMemory) == 0) return share_.slot(channel, step);
+  if (!is_of_user(note)) return share_.slot(channel, step);
   const relay::Place& place = places_[size_t{channel} * shape_.depth + (step & (shape_.depth - 1))];
   // relaxed: [arrival] acquired it. (There is no std::atomic_ref of a const object before C++26.)
   return reinterpret_cast<const std::byte*>(
@@ -186,7 +205,13 @@ const std::byte* Outgoing::chunk_of(uint32_t channel, uint64_t step, uint64_t no
 }
 
 bool Outgoing::let_go(uint32_t channel) {
-  return loop_ == nullptr || loop_->try_borrow([&] { empty_to_slots(channel); });
+  if (loop_ == nullptr) return true;
+  bool has_left = false;
+  static_cast<void>(loop_->try_borrow([&] {
+    empty_to_slots(channel);
+    has_left = leave([&] { return channels_[channel].reads == 0; });
+  }));
+  return has_left;
 }
 
 // The kernel that has named the places does not run, so only the loop uses size entries and slots.
@@ -198,29 +223,30 @@ void Outgoing::empty_to_slots(uint32_t number) {
     const auto slot = static_cast<size_t>(step & (shape_.depth - 1));
     const std::atomic_ref word(share_.note(number, slot));
     const uint64_t note = word.load(std::memory_order_relaxed);
-    if ((note & relay::kInUserMemory) == 0) continue;
+    if (!is_of_user(note)) continue;
     std::byte* const copy = share_.slot(number, step);
     std::memcpy(copy, chunk_of(number, step, note),
                 std::min(relay::bytes_in(note), shape_.slot_bytes));
     word.store(note & ~relay::kInUserMemory, std::memory_order_relaxed);
-    if (step < channel.taken) channel.chunks[slot] = copy;
+    if (step >= channel.taken) continue;
+    channel.slots[slot].data = copy;
+    channel.slots[slot].is_of_user = false;
   }
 }
 
 void Outgoing::sent(const Frame& frame) {
   Channel& channel = channels_[frame.channel];
-  const auto slot_of = [&](uint64_t step) {
-    return static_cast<size_t>(step & (shape_.depth - 1));
+  const auto slot_of = [&](uint64_t step) -> Slot& {
+    return channel.slots[step & (shape_.depth - 1)];
   };
-  --channel.parts[slot_of(frame.step)];
+  --slot_of(frame.step).parts;
   const uint64_t before = channel.freed;
-  while (channel.freed < channel.taken && channel.parts[slot_of(channel.freed)] == 0)
-    ++channel.freed;
+  while (channel.freed < channel.taken && slot_of(channel.freed).parts == 0)
+    slot_of(channel.freed++).memory.reset();
   if (channel.freed == before) return;
   if (observer_ != nullptr)
     for (uint64_t step = before; step < channel.freed; ++step)
-      observer_->step(step_of(frame.channel, step, channel.bytes[slot_of(step)]),
-                      ProxyStepState::Sent);
+      observer_->step(step_of(frame.channel, step, slot_of(step).bytes), ProxyStepState::Sent);
   // [consume] of the proxy: the proxy has read the slots. Pairs with the kernel's [credit].
   std::atomic_ref(share_.own(frame.channel).remote).store(channel.freed, std::memory_order_release);
 }

@@ -28,6 +28,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "gpu/memory.h"
@@ -41,10 +42,17 @@ class Outgoing;
 
 inline constexpr size_t kMostGrants = 1 << 16;  // connections and channels of a pair
 
+/// Where the peer's kernel wants a chunk: in memory of the peer's user.
+struct Offer {
+  DirectName memory{};
+  uint64_t offset = 0;  // there
+};
+
 /// A part of a chunk on its way, or a frame of the proxy's own.
 struct Part {
   Frame frame;
   Outgoing* from = nullptr;
+  bool is_of_user = false;  // under way: the network's device reads the user's memory
   /// Returns the bytes of a part of a chunk. The pointer is valid until the next call of any
   /// function.
   const std::byte* payload() const;
@@ -70,9 +78,25 @@ class Outgoing final : public ProxyEnd {
   bool is_abandoned() const override { return is_abandoned_.load(std::memory_order_relaxed); }
   bool let_go(uint32_t channel) override;
   /// Returns the bytes of a part that is on its way.
-  const std::byte* bytes_of(const Frame& part) const {
-    return channels_[part.channel].chunks[part.step & (shape_.depth - 1)] + part.offset;
+  const std::byte* bytes_of(const Frame& part) const { return slot_of(part).data + part.offset; }
+  /// Memory of the GPU from which the network's device reads them; null: from none.
+  const DirectMemory* memory_of(const Frame& part) const {
+    const Slot& slot = slot_of(part);
+    return slot.is_of_user ? slot.memory.get() : direct();
   }
+  bool is_of_user(const Frame& part) const { return slot_of(part).is_of_user; }
+  /// Where the receiver wants the chunk; null: in its slot. Equal for all parts.
+  const Offer* offer_for(const Frame& part) const {
+    const std::optional<Offer>& target = slot_of(part).target;
+    return target ? &*target : nullptr;
+  }
+  /// The receiver wants a chunk there. Comes too late for a step that was queued.
+  void offer(const Frame& place, const Offer& offer);
+  /// No chunk that is queued from now on goes to a place that was offered.
+  void forget_offers(uint32_t channel);
+  /// The network's device begins, or ends, to read a part from the user's memory.
+  void reads(const Frame& part) { ++channels_[part.channel].reads; }
+  void has_read(const Frame& part) { --channels_[part.channel].reads; }
   /// The receiver has room for the steps before `limit`.
   void grant(uint32_t channel, uint64_t limit);
   /// Calls `queue(part)` for all that may be sent, in parts of at most `part_bytes`. True when
@@ -94,22 +118,36 @@ class Outgoing final : public ProxyEnd {
 
  private:
   using ProxyEnd::step_of;
+  struct Slot {
+    uint32_t parts = 0;  // on their way
+    uint32_t bytes = 0;
+    const std::byte* data = nullptr;               // where the chunk is
+    bool is_of_user = false;                       // there
+    std::shared_ptr<const DirectMemory> memory{};  // of the user's, as the network knows it
+    std::optional<Offer> target{};                 // none: the receiver's slot
+    // The receiver's last one, for a chunk that is yet to be taken.
+    std::optional<std::pair<Frame, Offer>> offered{};
+  };
   struct Channel {
-    uint64_t limit = 0;                    // the receiver has room for the steps before it
-    uint64_t asked = 0;                    // the limit at the last request for credit
-    uint64_t taken = 0;                    // steps that were queued
-    uint64_t freed = 0;                    // steps whose slots the kernel may write again
-    std::vector<uint32_t> parts;           // by slot: on their way
-    std::vector<uint32_t> bytes;           // by slot
-    std::vector<const std::byte*> chunks;  // by slot: where they are
-    uint64_t words = 0;                    // LL: of the step `taken` that have been taken
+    uint64_t limit = 0;  // the receiver has room for the steps before it
+    uint64_t asked = 0;  // the limit at the last request for credit
+    uint64_t taken = 0;  // steps that were queued
+    uint64_t freed = 0;  // steps whose slots the kernel may write again
+    std::vector<Slot> slots;
+    uint64_t reads = 0;  // parts that the network's device reads from the user's memory
+    uint64_t words = 0;  // LL: of the step `taken` that have been taken
   };
   struct Chunk {
     uint32_t bytes;
     uint16_t call;
     uint16_t flags;  // of its parts
     const std::byte* data;
+    bool is_of_user = false;
   };
+
+  const Slot& slot_of(const Frame& part) const {
+    return channels_[part.channel].slots[part.step & (shape_.depth - 1)];
+  }
 
   /// Has the kernel published the step? By LL: has it begun to? Any thread.
   bool has_begun(uint32_t channel, uint64_t step) const;
@@ -121,6 +159,9 @@ class Outgoing final : public ProxyEnd {
   std::optional<Chunk> next_by_words(uint32_t channel);
   void queue_chunk(uint32_t channel, const Chunk& chunk, uint32_t part_bytes,
                    const std::function<void(const Part&)>& queue);
+  bool is_of_user(uint64_t note) const {
+    return loop_ != nullptr && (note & executor::relay::kInUserMemory) != 0;
+  }
   const std::byte* chunk_of(uint32_t channel, uint64_t step, uint64_t note) const;
   void empty_to_slots(uint32_t channel);
 

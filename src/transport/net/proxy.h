@@ -60,9 +60,10 @@ class Proxy {
     // On virtual GPUs the proxy's thread sends a chunk with more bytes, the kernel's thread a
     // smaller one.
     uint64_t most_by_kernels = UINT64_MAX;
-    uint64_t direct_bytes = 1;     // also on virtual GPUs: UserMemory::least_bytes()
-    Observer* observer = nullptr;  // outlives the proxy
-    PutSinks sinks{};              // of the chunks that come with kPutTag and kGinTag
+    uint64_t direct_bytes = 1;                    // also on virtual GPUs: UserMemory::least_bytes()
+    std::shared_ptr<UserBuffers> user_buffers{};  // of the network; null: there are none
+    Observer* observer = nullptr;                 // outlives the proxy
+    PutSinks sinks{};  // of the chunks that come with kPutTag and kGinTag
   };
   static Result<std::unique_ptr<Proxy>> start(Options options);
   /// Ends the streams, as the farewell says. No kernel uses the ports any more.

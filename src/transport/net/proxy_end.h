@@ -4,21 +4,27 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
+#include <functional>
+#include <optional>
 
 #include "executor/protocol/ll.h"
 #include "executor/protocol/relay.h"
 #include "executor/protocol/user_memory.h"
 #include "transport/net/end_memory.h"
 #include "transport/net/frame.h"
+#include "transport/net/user_buffers.h"
 #include "transport/observer.h"
 #include "wire/event_loop.h"
 
 namespace niccolite::transport::net {
 
-/// Whether an end's proxy reaches the memory of this rank's user.
+/// Whether an end's proxy reaches the memory of this rank's user. Where slots lie in memory of the
+/// GPU, the network's device does, and reaches registered buffers alone.
 struct UserMemoryOptions {
   wire::EventLoop* loop = nullptr;  // of its thread; null: it does not
   uint64_t least_bytes = 1;         // UserMemory's
+  UserBuffers* buffers = nullptr;   // outlives the end; null only where slots are in host memory
 };
 
 class ProxyEnd : public executor::relay::UserMemory {
@@ -37,6 +43,19 @@ class ProxyEnd : public executor::relay::UserMemory {
     return address;
   }
 
+  bool reaches_any() const override { return direct() == nullptr || buffers_->has_any(); }
+  bool reaches(const std::byte* memory, uint64_t bytes) const override {
+    return direct() == nullptr || buffers_->reaches(memory, bytes, is_send_);
+  }
+
+  /// Sets a function that is called, with the loop, as long as an operation waits to leave, since
+  /// that time. In the end it lets the waits end, or calls cut().
+  void when_leaving(std::function<void(std::chrono::steady_clock::time_point since)> hurry) {
+    hurry_ = std::move(hurry);
+  }
+  /// The network has nothing of the user's memory on its way any more, and never will have.
+  void cut() { is_cut_ = true; }
+
   /// Memory of the GPU that has the slots; null: they lie in host memory.
   const DirectMemory* direct() const { return share_.memory().direct(); }
   const executor::FifoShape& whole_shape() const { return share_.memory().shape(); }
@@ -53,6 +72,7 @@ class ProxyEnd : public executor::relay::UserMemory {
         share_(std::move(share)),
         shape_(share_.shape()),
         loop_(user_memory.loop),
+        buffers_(user_memory.buffers),
         is_send_(is_send),
         bell_(bell) {
     if (loop_ != nullptr) places_.resize(size_t{shape_.channels} * shape_.depth);
@@ -60,6 +80,18 @@ class ProxyEnd : public executor::relay::UserMemory {
   ~ProxyEnd() = default;
 
   int peer() const { return peer_; }
+  bool is_cut() const { return is_cut_; }
+  /// With the loop. `has_left()`: is nothing of a channel's user memory on its way?
+  template <typename HasLeft>
+  bool leave(HasLeft&& has_left) {
+    if (!is_cut_ && !has_left() && hurry_) {
+      if (!leaving_since_) leaving_since_ = std::chrono::steady_clock::now();
+      hurry_(*leaving_since_);
+    }
+    if (!is_cut_ && !has_left()) return false;
+    leaving_since_.reset();
+    return true;
+  }
   /// LL: chunks are words that say themselves that they are there, and travel without their flags.
   bool is_by_words() const { return key_.protocol == executor::Protocol::LL; }
   /// Bytes of a chunk that a slot has room for.
@@ -85,12 +117,16 @@ class ProxyEnd : public executor::relay::UserMemory {
   const EndShare share_;
   const executor::FifoShape shape_;  // of the share
   wire::EventLoop* const loop_;      // null: the user's memory is not reached
+  UserBuffers* const buffers_;
   Observer* observer_ = nullptr;
 
  private:
   const bool is_send_;
   executor::relay::Bell& bell_;
   int peer_ = -1;
+  std::function<void(std::chrono::steady_clock::time_point)> hurry_;
+  std::optional<std::chrono::steady_clock::time_point> leaving_since_;
+  bool is_cut_ = false;
 };
 
 }  // namespace niccolite::transport::net

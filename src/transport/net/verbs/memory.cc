@@ -32,11 +32,11 @@ Result<std::unique_ptr<Registered>> Registered::create(const Library& library,
 Result<std::unique_ptr<Registered>> Registered::create_on_gpu(const Library& library,
                                                               const std::vector<Rail>& rails,
                                                               std::byte* data, size_t bytes,
-                                                              const Fd& descriptor,
+                                                              const Fd& descriptor, uint64_t offset,
                                                               unsigned rights) {
   std::unique_ptr<Registered> made(new Registered(library));
   for (const Rail& rail : rails) {
-    ibv_mr* const region = library.reg_dmabuf_mr(rail.port.device->domain(), 0, bytes,
+    ibv_mr* const region = library.reg_dmabuf_mr(rail.port.device->domain(), offset, bytes,
                                                  reinterpret_cast<uintptr_t>(data),
                                                  descriptor.get(), static_cast<int>(rights));
     if (const int error = errno; region == nullptr && !rail.port.device->is_gone())
@@ -54,30 +54,41 @@ Registered::~Registered() {
     if (region != nullptr) static_cast<void>(library_.dereg_mr(region));
 }
 
-GpuMemory::GpuMemory(std::vector<Rail> rails, gpu::Memory memory, size_t bytes,
+GpuMemory::GpuMemory(std::vector<Rail> rails, void* data, size_t bytes, gpu::Memory own,
                      std::shared_ptr<Sum> sum)
-    : process_(getpid()),
-      rails_(std::move(rails)),
-      memory_(std::move(memory)),
-      sum_(std::move(sum)) {
-  data_ = static_cast<std::byte*>(memory_.data());
+    : process_(getpid()), rails_(std::move(rails)), own_(std::move(own)), sum_(std::move(sum)) {
+  data_ = static_cast<std::byte*>(data);
   bytes_ = bytes;
-  sum_->fetch_add(memory_.bytes(), std::memory_order_relaxed);  // publishes nothing
+  if (sum_ != nullptr)
+    sum_->fetch_add(own_.bytes(), std::memory_order_relaxed);  // publishes nothing
 }
 
 Result<std::shared_ptr<GpuMemory>> GpuMemory::create(const Library& library,
                                                      const std::vector<Rail>& rails,
                                                      Network::GpuAllocation from, size_t bytes,
                                                      unsigned rights, std::shared_ptr<Sum> sum) {
+  void* const data = from.memory.data();
   std::shared_ptr<GpuMemory> made(
-      new GpuMemory(rails, std::move(from.memory), bytes, std::move(sum)));
-  made->registered_ =
-      TRY(Registered::create_on_gpu(library, rails, made->data(), bytes, from.descriptor, rights));
+      new GpuMemory(rails, data, bytes, std::move(from.memory), std::move(sum)));
+  made->registered_ = TRY(Registered::create_on_gpu(library, rails, made->data(), bytes,
+                                                    from.descriptor, /*offset=*/0, rights));
+  return made;
+}
+
+Result<std::shared_ptr<GpuMemory>> GpuMemory::create_of_user(const Library& library,
+                                                             const std::vector<Rail>& rails,
+                                                             void* data, size_t bytes,
+                                                             const DeviceMemory& of,
+                                                             unsigned rights) {
+  std::shared_ptr<GpuMemory> made(new GpuMemory(rails, data, bytes, {}, /*sum=*/nullptr));
+  made->registered_ = TRY(Registered::create_on_gpu(library, rails, made->data(), bytes,
+                                                    of.descriptor, of.offset, rights));
   return made;
 }
 
 GpuMemory::~GpuMemory() {
-  sum_->fetch_sub(memory_.bytes(), std::memory_order_relaxed);  // publishes nothing
+  if (sum_ != nullptr)
+    sum_->fetch_sub(own_.bytes(), std::memory_order_relaxed);  // publishes nothing
   // In a child made by fork() it is the parent's.
   if (process_ != getpid()) static_cast<void>(registered_.release());
 }

@@ -37,7 +37,8 @@ class Registered {
   static Result<std::unique_ptr<Registered>> create_on_gpu(const Library& library,
                                                            const std::vector<Rail>& rails,
                                                            std::byte* data, size_t bytes,
-                                                           const Fd& descriptor, unsigned rights);
+                                                           const Fd& descriptor, uint64_t offset,
+                                                           unsigned rights);
   ~Registered();
   Registered(const Registered&) = delete;
   uint32_t local_key(size_t rail) const {
@@ -53,7 +54,7 @@ class Registered {
   std::vector<ibv_mr*> regions_;  // by rail; null: its device is gone
 };
 
-/// Memory of a GPU that all devices of a network have registered.
+/// Memory of a GPU that all devices of a network have registered: the network's own, or the user's.
 class GpuMemory final : public DirectMemory {
  public:
   using Sum = std::atomic<size_t>;
@@ -62,15 +63,20 @@ class GpuMemory final : public DirectMemory {
                                                    const std::vector<Rail>& rails,
                                                    Network::GpuAllocation from, size_t bytes,
                                                    unsigned rights, std::shared_ptr<Sum> sum);
+  static Result<std::shared_ptr<GpuMemory>> create_of_user(const Library& library,
+                                                           const std::vector<Rail>& rails,
+                                                           void* data, size_t bytes,
+                                                           const DeviceMemory& of, unsigned rights);
   ~GpuMemory() override;
   const Registered& registered() const { return *registered_; }
   DirectName name() const;
 
  private:
-  GpuMemory(std::vector<Rail> rails, gpu::Memory memory, size_t bytes, std::shared_ptr<Sum> sum);
+  GpuMemory(std::vector<Rail> rails, void* data, size_t bytes, gpu::Memory own,
+            std::shared_ptr<Sum> sum);
   const pid_t process_;
   const std::vector<Rail> rails_;  // their devices are open as long
-  const gpu::Memory memory_;
+  const gpu::Memory own_;          // none: the user's
   std::unique_ptr<Registered> registered_;
   const std::shared_ptr<Sum> sum_;
 };

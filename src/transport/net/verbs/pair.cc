@@ -66,8 +66,10 @@ Pair::~Pair() {
   if (messages_ > 0)
     LOG(Info, Net,
         "NET/IB : to {}: {} messages of {} bytes in all, by {} work requests with {} completions; "
-        "{} bytes to memory of GPUs",
-        peer_, messages_, bytes_, work_requests_, signalled_, direct_bytes_);
+        "{} bytes to memory of GPUs, {} of them from buffers of the user and {} to buffers of the "
+        "peer's",
+        peer_, messages_, bytes_, work_requests_, signalled_, direct_bytes_, bytes_of_users_,
+        bytes_to_users_);
 }
 
 Result<std::shared_ptr<Pair>> Pair::create(const Library& library, std::vector<Rail> rails,

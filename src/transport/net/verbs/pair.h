@@ -9,8 +9,8 @@
 // Message n is of grant n, so that a sender that has no grant yet has no room. An end's handle
 // (network.h) has all that the peer must know: ports, queue pairs, and where grants are written.
 // Handles travel by the bootstrap alone, whose connections are authenticated. The only memory that
-// the peer may write holds grants, the report, the verdict, patterns, and received messages; it may
-// read patterns alone.
+// the peer may write holds grants, the report, the verdict, patterns, received messages, slots in
+// memory of the GPU, and buffers of the user; it may read patterns alone.
 //
 // A queue pair loses messages that come before it has met its peer. So this end sends nothing
 // before the peer has met it, which the peer's answer or the peer's first words say: a grant, a
@@ -103,6 +103,9 @@ class Pair {
   Result<void*> receive(void* data, size_t bytes, const Registered& memory);
   /// May send() have direct writes?
   bool writes_directly() const { return are_tried_ && is_direct_; }
+  /// From now on neither end's devices read or write memory for this pair, which carries nothing
+  /// any more.
+  void cut();
   /// Returns whether a request of any pair is done.
   static Result<bool> test(void* request);
 
@@ -260,7 +263,9 @@ class Pair {
 
   uint64_t messages_ = 0;
   uint64_t bytes_ = 0;
-  uint64_t direct_bytes_ = 0;  // of these
+  uint64_t direct_bytes_ = 0;    // of these
+  uint64_t bytes_of_users_ = 0;  // of the direct ones: read from memory of this rank's user
+  uint64_t bytes_to_users_ = 0;  // written to memory of the peer's
   uint64_t work_requests_ = 0;
   uint64_t signalled_ = 0;
 };

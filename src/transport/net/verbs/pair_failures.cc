@@ -188,7 +188,13 @@ Status Pair::stop(size_t number) {
   return Status::from_errno(error, fmt::format("{} cannot be stopped", way(number)));
 }
 
-// A queue pair that is not used from the beginning.
+// A NIC has done with the memory of a queue pair when that is destroyed.
+void Pair::cut() {
+  for (size_t i = 0; i < queue_pairs_.size(); ++i) leave_out(i);
+  if (failure_.is_ok()) failure_ = Status::remote_error("the connection with {} was cut", peer_);
+}
+
+// A queue pair that is not used from the beginning, or will not be used any more.
 void Pair::leave_out(size_t number) {
   QueuePair& own = queue_pairs_[number];
   if (own.handle != nullptr) static_cast<void>(library_.destroy_qp(own.handle));

@@ -221,6 +221,8 @@ Result<void*> Pair::send(void* data, size_t bytes, const Registered& memory,
   for (const DirectWrite& write : writes) {
     bytes_ += write.bytes;
     direct_bytes_ += write.bytes;
+    if (write.is_of_user) bytes_of_users_ += write.bytes;
+    if (write.is_to_user) bytes_to_users_ += write.bytes;
   }
   TRY(send_pieces(request, grant));
   return static_cast<void*>(&request);

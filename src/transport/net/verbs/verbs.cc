@@ -129,6 +129,14 @@ class Verbs final : public Network {
         TRY(make_direct(bytes, is_send ? 0 : IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE));
     return made;
   }
+  Result<std::shared_ptr<DirectMemory>> register_direct(void* data, size_t bytes,
+                                                        const DeviceMemory& of,
+                                                        bool is_send) override {
+    std::shared_ptr<DirectMemory> made = TRY(
+        GpuMemory::create_of_user(library_, rails_, data, bytes, of,
+                                  is_send ? 0 : IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE));
+    return made;
+  }
   size_t gpu_bytes() const override {
     return gpu_bytes_->load(std::memory_order_relaxed);  // publishes nothing
   }
@@ -142,6 +150,7 @@ class Verbs final : public Network {
                           std::span<const DirectWrite> writes) override {
     return pair_of(connection).send(data, bytes, *static_cast<Registered*>(memory), writes);
   }
+  void cut(void* connection) override { pair_of(connection).cut(); }
   Result<bool> test(void* request) override { return Pair::test(request); }
   void close_send(void* connection) override { delete static_cast<End*>(connection); }
   void close_receive(void* connection) override { delete static_cast<End*>(connection); }
