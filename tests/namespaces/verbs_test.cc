@@ -364,6 +364,35 @@ TEST(VerbsDirectTrial, LeavesTheDataToHostMemory) {
   EXPECT_THAT(running[1].output(), Not(HasSubstr("NCCL WARN")));
 }
 
+TEST(VerbsDirectTrial, LeavesAPortInReserveOut) {
+  NETWORK_OR_SKIP(network, .machines = 2, .rails = 2);
+  const Placed placed({1, 1});
+  Job job{.role = "reduce_and_tell",
+          .rest = {"300000", "20"},
+          .environment = {{"NCCL_TOPO_FILE", placed.path()}}};
+  job.of_machine = {with_nics("2,fault=gpu@0:0"), with_nics("2")};
+  std::vector<Process> running = start(*network, job);
+  for (Process& process : running) {
+    EXPECT_EQ(process.wait(seconds(60)), 0) << process.output();
+    EXPECT_THAT(process.output(), HasSubstr("ROUND 19"));
+    EXPECT_GT(account_of(process.output()).direct, 0) << process.output();
+  }
+  EXPECT_THAT(running[0].output(),
+              ContainsRegex("NCCL WARN NET/IB : vnic0:1 on host .*: when it was tried with a "
+                            "pattern, in memory of the GPUs 1 of 8192 bytes .* came back wrong.* "
+                            "Data to rank 1 .* go on over vnic1:1"));
+}
+
+TEST(VerbsTrial, ThatFailsSaysThatItReads) {
+  NETWORK_OR_SKIP(network, .machines = 2);
+  Job job{.role = "reduce_and_tell", .rest = {"300000", "20"}};
+  job.of_machine = {with_nics("1,fault=refuse@0:1"), with_nics("1")};
+  std::vector<Process> running = start(*network, job);
+  for (Process& process : running) EXPECT_GT(process.wait(seconds(60)), 10) << process.output();
+  EXPECT_THAT(running[0].output() + running[1].output(),
+              HasSubstr("the RDMA read of a trial failed with "));
+}
+
 TEST(VerbsPorts, AreListedWithTheirState) {
   const niccolite::testing::Outcome outcome = niccolite::testing::run_command(
       {NICCOLITE_COMMAND, "topology"}, {{"LD_LIBRARY_PATH", NICCOLITE_VVERBS},

@@ -195,6 +195,8 @@ class Pair {
   Status begin_trial(size_t number);
   Status post_trial(size_t number, TrialPlace& place, uint32_t place_number);
   Status end_trial(size_t number, uint32_t place_number);
+  /// Is there another one with fewer spare ports?
+  bool has_nearer(const QueuePair& own) const;
   Status refuse(size_t number, Finding finding, const std::string& what);
   std::string remedy_of(Finding finding, size_t number) const;
   Status hear_verdict();

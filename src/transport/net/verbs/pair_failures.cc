@@ -78,11 +78,20 @@ Status Pair::post_trial(size_t number, TrialPlace& place, uint32_t place_number)
   return post(number, work, /*is_last=*/true);
 }
 
+bool Pair::has_nearer(const QueuePair& own) const {
+  return std::ranges::any_of(queue_pairs_, [&](const QueuePair& other) {
+    return !other.has_failed && other.spares < own.spares;
+  });
+}
+
 Status Pair::end_trial(size_t number, uint32_t place_number) {
   QueuePair& own = queue_pairs_[number];
   if (own.has_failed || place_number >= trials_.size()) return {};
   const std::optional<std::string> difference = trials_[place_number].trial->difference(number);
   if (difference && place_number == 0) return refuse(number, Finding::IsWrong, *difference);
+  // A port in reserve is not worth the way through host memory.
+  if (difference && own.spares > 0 && has_nearer(own))
+    return refuse(number, Finding::IsWrong, "in memory of the GPUs " + *difference);
   if (difference && is_direct_) {
     is_direct_ = false;
     LOG(Warn, Net,
@@ -163,11 +172,14 @@ Status Pair::take_failure(size_t number, const ibv_wc& completion) {
             "ports reach each other (ibv_rc_pingpong; NCCL_IB_HCA, NCCL_IB_GID_INDEX, "
             "NCCL_IB_TIMEOUT)?"
           : "the log of the kernel and of the peer may tell more";
-  Status why = Status::remote_error(
-      "{}: {} failed with {} (status {}, vendor error 0x{:x}); {}", way(number),
-      unpack(completion.wr_id).kind == Kind::Receive ? "a receive" : "an RDMA write",
-      library_.wc_status_str(completion.status), static_cast<int>(completion.status),
-      completion.vendor_err, remedy);
+  const Kind kind = unpack(completion.wr_id).kind;
+  const char* const work = kind == Kind::Receive ? "a receive"
+                           : kind == Kind::Trial ? "the RDMA read of a trial"
+                                                 : "an RDMA write";
+  Status why =
+      Status::remote_error("{}: {} failed with {} (status {}, vendor error 0x{:x}); {}",
+                           way(number), work, library_.wc_status_str(completion.status),
+                           static_cast<int>(completion.status), completion.vendor_err, remedy);
   Status stopped = stop(number);
   if (std::popcount(failed()) == std::ssize(queue_pairs_)) return why;
   TRY(std::move(stopped));
