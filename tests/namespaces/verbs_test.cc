@@ -428,7 +428,7 @@ TEST_P(VerbsFault, LeavesTheDataToTheOtherPort) {
   NETWORK_OR_SKIP(network, .machines = 2, .rails = 2);
   for (const char* const after : {"1", "40", "333"}) {
     Job job{.role = "reduce_and_tell",
-            .rest = {"300000", "20"},
+            .rest = {"300000", "60"},
             .environment = quick(fault.environment)};
     const std::string base = fault.port > 0 ? "1,ports=2" : "2";
     const std::string place = fault.port > 0 ? "0/2" : "1";
@@ -437,7 +437,7 @@ TEST_P(VerbsFault, LeavesTheDataToTheOtherPort) {
     std::vector<Process> running = start(*network, job);
     for (Process& process : running) {
       EXPECT_EQ(process.wait(seconds(60)), 0) << process.output();
-      EXPECT_THAT(process.output(), HasSubstr("ROUND 19"));
+      EXPECT_THAT(process.output(), HasSubstr("ROUND 59"));
       EXPECT_THAT(process.output(), Not(HasSubstr("NCCL WARN")));
     }
     EXPECT_THAT(running[0].output() + running[1].output(), HasSubstr("go on over vnic0:1"));

@@ -44,7 +44,7 @@ class OutgoingEnd : public testing::Test {
   }
   std::vector<Frame> collect(uint32_t part_bytes = UINT32_MAX) {
     std::vector<Frame> frames;
-    end->collect(part_bytes, [&](const Part& part) { frames.push_back(part.frame); });
+    end->collect({.bytes = part_bytes}, [&](const Part& part) { frames.push_back(part.frame); });
     return frames;
   }
   uint64_t freed() const { return end->port().control[0].remote; }
@@ -129,7 +129,7 @@ TEST(SharesOfAnEnd, AreSentByTheirProxiesAlone) {
   second.grant(0, 4);
   const auto collected = [&] {
     std::vector<Frame> frames;
-    second.collect(UINT32_MAX, [&](const Part& part) { frames.push_back(part.frame); });
+    second.collect({.bytes = UINT32_MAX}, [&](const Part& part) { frames.push_back(part.frame); });
     return frames;
   };
   const auto publish = [&](uint32_t channel, uint32_t bytes) {
@@ -334,7 +334,7 @@ class Words : public testing::Test {
 
   std::vector<Part> collect(uint32_t part_bytes = UINT32_MAX) const {
     std::vector<Part> parts;
-    out->collect(part_bytes, [&](const Part& part) { parts.push_back(part); });
+    out->collect({.bytes = part_bytes}, [&](const Part& part) { parts.push_back(part); });
     return parts;
   }
   void grant() const {

@@ -357,7 +357,7 @@ class SendingEnd : public EndsOfUserBuffers {
   }
   std::vector<Part> collect() {
     std::vector<Part> parts;
-    end.collect(UINT32_MAX, [&](const Part& part) { parts.push_back(part); });
+    end.collect({.bytes = UINT32_MAX}, [&](const Part& part) { parts.push_back(part); });
     return parts;
   }
   static Frame offered(uint64_t step, uint32_t bytes, uint16_t call) {

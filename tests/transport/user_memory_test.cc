@@ -123,7 +123,7 @@ class Network {
     const Ends ends = std::ranges::find_if(wires_, [&](const auto& entry) {
                         return &entry.second == &wire;
                       })->first;
-    wire.from->collect(kPartBytes, [&](const Part& part) {
+    wire.from->collect({.bytes = kPartBytes}, [&](const Part& part) {
       on_the_way_.push_back({.ends = ends, .wire = &wire, .part = part});
       on_the_way_.back().published.assign(part.payload(), part.payload() + part.frame.length);
     });

@@ -208,7 +208,8 @@ void Messenger::collect() {
     }
   if (peer_ends()) return;
   for (const auto& [key, end] : outgoing_)
-    end->collect(most, [this](const Part& part) { waiting_.push_back(part); });
+    end->collect({.bytes = most, .is_direct = has_direct_slots(key, *end)},
+                 [this](const Part& part) { waiting_.push_back(part); });
 }
 
 size_t Messenger::Message::direct_bytes() const {
@@ -217,13 +218,18 @@ size_t Messenger::Message::direct_bytes() const {
   return sum;
 }
 
+// Does the network's device write to the receiver's slots? From some moment on it always does.
+bool Messenger::has_direct_slots(const Key& key, const Outgoing& end) const {
+  const auto found = peer_slots_.find(key);
+  return found != peer_slots_.end() && sending_ != nullptr &&
+         options_.network->writes_directly(sending_) && found->second.shape == end.whole_shape();
+}
+
 // The receiver's slot of a part; none: its bytes go with the message.
 std::optional<Offer> Messenger::slot_of(const Part& part) const {
-  const auto found = peer_slots_.find(key_of(part.frame));
-  if (found == peer_slots_.end() || !options_.network->writes_directly(sending_) ||
-      found->second.shape != part.from->whole_shape())
-    return std::nullopt;
-  return Offer{.memory = found->second.name,
+  const Key key = key_of(part.frame);
+  if (!has_direct_slots(key, *part.from)) return std::nullopt;
+  return Offer{.memory = peer_slots_.at(key).name,
                .offset = part.from->slot_offset(part.frame.channel, part.frame.step)};
 }
 

@@ -116,6 +116,7 @@ class Messenger {
   static size_t payload_of(const Part& part);
   void write_payload(const Part& part, std::byte* to);
   bool add_direct(Message& message, Part& part, const Offer& to, uint16_t flags);
+  bool has_direct_slots(const Key& key, const Outgoing& end) const;
   std::optional<Offer> slot_of(const Part& part) const;
   Status take_slots(const Frame& frame, std::span<const std::byte> rest);
   Result<size_t> take_news_of_places(const Frame& frame, std::span<const std::byte> rest);

@@ -381,7 +381,8 @@ bool Outbound::progress() {
   ended_.clear();
   bool moved = std::exchange(has_moved_, false);
   for (const auto& [key, end] : ends_)
-    moved |= end->collect(part_bytes(), [this](const Part& part) { waiting_.push_back(part); });
+    moved |= end->collect({.bytes = part_bytes()},
+                          [this](const Part& part) { waiting_.push_back(part); });
   const size_t waiting = waiting_.size();
   hand_out();
   const bool has_handed_out = waiting_.size() < waiting;

@@ -104,7 +104,7 @@ void Outgoing::forget_offers(uint32_t channel) {
   for (Slot& slot : channels_[channel].slots) slot.offered.reset();
 }
 
-bool Outgoing::collect(uint32_t part_bytes, const std::function<void(const Part&)>& queue) {
+bool Outgoing::collect(PartSize most, const std::function<void(const Part&)>& queue) {
   bool any = false;
   for (uint32_t number = 0; number < shape_.channels; ++number) {
     Channel& channel = channels_[number];
@@ -115,7 +115,7 @@ bool Outgoing::collect(uint32_t part_bytes, const std::function<void(const Part&
         const std::optional<Chunk> chunk = next_by_words(number);
         any |= chunk || channel.words > words;  // a look that finds nothing new is one in vain
         if (!chunk) break;
-        queue_chunk(number, *chunk, part_bytes, queue);
+        queue_chunk(number, *chunk, most, queue);
       }
       continue;
     }
@@ -124,7 +124,7 @@ bool Outgoing::collect(uint32_t part_bytes, const std::function<void(const Part&
         std::atomic_ref(share_.far(number).remote).load(std::memory_order_acquire);
     const uint64_t produced = std::min(tag::steps_in(tail, channel.taken), channel.limit);
     for (; channel.taken < produced; ++channel.taken) {
-      queue_chunk(number, published_chunk(number), part_bytes, queue);
+      queue_chunk(number, published_chunk(number), most, queue);
       any = true;
     }
   }
@@ -163,7 +163,7 @@ std::optional<Outgoing::Chunk> Outgoing::next_by_words(uint32_t number) {
   return Chunk{.bytes = bytes, .call = ll::tag_in(flag), .flags = 0, .data = data};
 }
 
-void Outgoing::queue_chunk(uint32_t number, const Chunk& chunk, uint32_t part_bytes,
+void Outgoing::queue_chunk(uint32_t number, const Chunk& chunk, PartSize most,
                            const std::function<void(const Part&)>& queue) {
   Channel& channel = channels_[number];
   const auto slot = static_cast<size_t>(channel.taken & (shape_.depth - 1));
@@ -188,6 +188,8 @@ void Outgoing::queue_chunk(uint32_t number, const Chunk& chunk, uint32_t part_by
       offered && offered->first.step == channel.taken && offered->first.bytes == chunk.bytes &&
       offered->first.call == chunk.call)
     of.target = offered->second;
+  const bool is_direct = (of.target || most.is_direct) && memory_of(part.frame) != nullptr;
+  const uint32_t part_bytes = is_direct ? std::max(chunk.bytes, 1u) : most.bytes;
   do {  // an empty chunk is a step, too
     part.frame.length = std::min(part_bytes, chunk.bytes - part.frame.offset);
     ++of.parts;

@@ -99,9 +99,14 @@ class Outgoing final : public ProxyEnd {
   void has_read(const Frame& part) { --channels_[part.channel].reads; }
   /// The receiver has room for the steps before `limit`.
   void grant(uint32_t channel, uint64_t limit);
-  /// Calls `queue(part)` for all that may be sent, in parts of at most `part_bytes`. True when
-  /// there was any.
-  bool collect(uint32_t part_bytes, const std::function<void(const Part&)>& queue);
+  /// The most bytes of a part. `is_direct`: a chunk that the network's device reads by itself is
+  /// one part, as one that the peer wants at a place of its user's always is.
+  struct PartSize {
+    uint32_t bytes;
+    bool is_direct = false;
+  };
+  /// Calls `queue(part)` for all that may be sent. True when there was any.
+  bool collect(PartSize most, const std::function<void(const Part&)>& queue);
   /// Describes a part's step for an observer.
   ProxyStep step_of(const Frame& part) const {
     return step_of(part.channel, part.step, part.bytes);
@@ -157,7 +162,7 @@ class Outgoing final : public ProxyEnd {
   Chunk published_chunk(uint32_t channel) const;
   /// LL: that step, once all of it has come.
   std::optional<Chunk> next_by_words(uint32_t channel);
-  void queue_chunk(uint32_t channel, const Chunk& chunk, uint32_t part_bytes,
+  void queue_chunk(uint32_t channel, const Chunk& chunk, PartSize most,
                    const std::function<void(const Part&)>& queue);
   bool is_of_user(uint64_t note) const {
     return loop_ != nullptr && (note & executor::relay::kInUserMemory) != 0;
