@@ -117,13 +117,14 @@ Holdings holdings() {
   return made;
 }
 
-// ... kind cycles: registers, has the NICs know the buffers, and deregisters, over and over.
+// ... kind cycles: registers, has the NICs know the buffers, and deregisters, over and over, or
+// ends the communicator.
 ROLE(register_over_and_over) {
   const LocalIds ids(arguments);
   const int rank = std::stoi(arguments[3]);
   LocalRanks ranks(ids.one, 2, rank, 1);
-  const bool has_windows = arguments[5] == "windows";
-  const int cycles = std::stoi(arguments[6]);
+  const std::string& kind = arguments[5];
+  const int cycles = std::stoi(arguments[6]) / (kind == "communicators" ? 40 : 1);
   constexpr size_t kCount = 8192;
   std::array<void*, 2> data{};
   for (void*& each : data) REQUIRE_NCCL(ncclMemAlloc(&each, kCount * sizeof(int)));
@@ -136,26 +137,28 @@ ROLE(register_over_and_over) {
         REQUIRE_NCCL(ncclMemFree(each));
         REQUIRE_NCCL(ncclMemAlloc(&each, kCount * sizeof(int)));
       }
+    ncclComm_t comm = ranks.comms[0];
+    if (kind == "communicators") REQUIRE_NCCL(ncclCommSplit(ranks.comms[0], 0, 0, &comm, nullptr));
     std::array<void*, 2> handles{};
     std::array<ncclWindow_t, 2> windows{};
     for (size_t i = 0; i < 2; ++i)
-      if (has_windows)
-        REQUIRE_NCCL(
-            ncclCommWindowRegister(ranks.comms[0], data[i], kCount * sizeof(int), &windows[i], 0));
+      if (kind == "windows")
+        REQUIRE_NCCL(ncclCommWindowRegister(comm, data[i], kCount * sizeof(int), &windows[i], 0));
       else
-        REQUIRE_NCCL(ncclCommRegister(ranks.comms[0], data[i], kCount * sizeof(int), &handles[i]));
+        REQUIRE_NCCL(ncclCommRegister(comm, data[i], kCount * sizeof(int), &handles[i]));
     const bool is_looked_at = cycle % 16 == 0;
     if (is_looked_at) fill(static_cast<int*>(data[0]), kCount, rank, cycle);
     REQUIRE_NCCL(ncclGroupStart());
-    REQUIRE_NCCL(ncclSend(data[0], kCount, ncclInt, 1 - rank, ranks.comms[0], ranks.streams[0]));
-    REQUIRE_NCCL(ncclRecv(data[1], kCount, ncclInt, 1 - rank, ranks.comms[0], ranks.streams[0]));
+    REQUIRE_NCCL(ncclSend(data[0], kCount, ncclInt, 1 - rank, comm, ranks.streams[0]));
+    REQUIRE_NCCL(ncclRecv(data[1], kCount, ncclInt, 1 - rank, comm, ranks.streams[0]));
     REQUIRE_NCCL(ncclGroupEnd());
     REQUIRE_CUDA(cudaStreamSynchronize(ranks.streams[0]));
     for (size_t i = 0; i < 2; ++i)
-      if (has_windows)
-        REQUIRE_NCCL(ncclCommWindowDeregister(ranks.comms[0], windows[i]));
-      else
-        REQUIRE_NCCL(ncclCommDeregister(ranks.comms[0], handles[i]));
+      if (kind == "windows")
+        REQUIRE_NCCL(ncclCommWindowDeregister(comm, windows[i]));
+      else if (kind == "registered")
+        REQUIRE_NCCL(ncclCommDeregister(comm, handles[i]));
+    if (kind == "communicators") REQUIRE_NCCL(ncclCommDestroy(comm));
     if (!is_looked_at) continue;
     REQUIRE(has(
         static_cast<int*>(data[1]), kCount, [&](size_t i) { return value_of(1 - rank, i, cycle); },
@@ -280,6 +283,24 @@ ROLE(move_buffers) {
     REQUIRE_CUDA(cudaStreamSynchronize(stream));
     is_right &= has(out, count, of(turn % 2), "broadcast");
 
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t replays = nullptr;
+    REQUIRE_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    REQUIRE_NCCL(ncclAllGather(in, out, count, ncclInt, comm, stream));
+    REQUIRE_CUDA(cudaStreamEndCapture(stream, &graph));
+    REQUIRE_CUDA(cudaGraphInstantiate(&replays, graph, 0));
+    for (const int replay : {100, 200}) {
+      fill(in, count, rank, turn + replay);
+      REQUIRE_CUDA(cudaGraphLaunch(replays, stream));
+      REQUIRE_CUDA(cudaStreamSynchronize(stream));
+      for (const int sender : {0, 1})
+        is_right &= has(
+            out + static_cast<size_t>(sender) * count, count,
+            [&](size_t i) { return value_of(sender, i, turn + replay); }, "graph");
+    }
+    REQUIRE_CUDA(cudaGraphExecDestroy(replays));
+    REQUIRE_CUDA(cudaGraphDestroy(graph));
+
     fill(in, 2 * count, rank, turn);
     REQUIRE_NCCL(ncclAlltoAll(in, out, count, ncclInt, comm, stream));
     REQUIRE_CUDA(cudaStreamSynchronize(stream));
@@ -365,7 +386,8 @@ TEST_P(VerbsBuffersChurn, LeavesNothingBehind) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(, VerbsBuffersChurn, ::testing::Values("registered", "windows"),
+INSTANTIATE_TEST_SUITE_P(, VerbsBuffersChurn,
+                         ::testing::Values("registered", "windows", "communicators"),
                          [](const auto& kind) { return kind.param; });
 
 // Where the NIC refuses a buffer, its data go through slots.
