@@ -370,7 +370,7 @@ INSTANTIATE_TEST_SUITE_P(, VerbsBuffers, ::testing::Values("unregistered", "regi
 
 class VerbsBuffersChurn : public ::testing::TestWithParam<std::string> {};
 
-// NICCOLITE_REGISTRATIONS=<n>: so many times.
+// NICCOLITE_REGISTRATIONS=<n>: so many times, of communicators a fortieth.
 TEST_P(VerbsBuffersChurn, LeavesNothingBehind) {
   NETWORK_OR_SKIP(network, .machines = 2);
   const char* const cycles = std::getenv("NICCOLITE_REGISTRATIONS");

@@ -314,7 +314,7 @@ TEST_F(ReceivingEnd, LetsGoWhenItsPlacesAreWithdrawn) {
   EXPECT_EQ(asked[0].kind, FrameKind::Withdraw);
   EXPECT_FALSE(end.let_go(0));
   EXPECT_TRUE(offers().empty());
-  // What was on its way comes first.
+  // The chunks on their way come first.
   const Frame came = part(0, 500, 7, kIsThere | kInPlace);
   ASSERT_TRUE(end.accept(came).is_ok());
   end.arrived(came);
@@ -419,7 +419,7 @@ TEST_F(SendingEnd, LetsGoWhenNothingIsReadAnyMore) {
   end.reads(parts[0].frame);
   publish(500, 1, 3000);
   EXPECT_FALSE(end.let_go(0));
-  // What is not on its way yet goes from the slot.
+  // Chunks that are not on their way yet go from their slots.
   EXPECT_EQ(parts[1].payload(), end.port().slots + kShape.slot_offset(0, 1));
   EXPECT_EQ(end.memory_of(parts[1].frame), end.direct());
   EXPECT_EQ(collect().at(0).payload(), end.port().slots + kShape.slot_offset(0, 2));
