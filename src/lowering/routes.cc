@@ -222,7 +222,7 @@ Routes routes_of(const Schedule& schedule, std::span<const int> machines, bool h
   int stores = 0, loads = 0;
   for (auto& [tag, route] : routes) {
     const Can& can = of_tags[tag];
-    // Of two ranks, each sends to all others what it sends to one: then windows decide.
+    // One peer is all others, so that two ranks could store as well as load: then windows decide.
     const bool loads_windows = can.team_load && can.get_by_team && !can.put_by_team;
     if (can.team_store && !loads_windows && stores < kMostTeamTags) {
       ++stores;
