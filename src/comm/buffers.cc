@@ -68,9 +68,14 @@ Status Buffers::withdraw_device_comm(const void* window) {
   return device_comms_ == nullptr ? lifetime_.gone() : device_comms_->withdraw(window);
 }
 
-void Buffers::end_device_comm(const void* window) {
+void Buffers::end_device_comm(const void* handle) {
+  // These end without the lock, as in deregister_window().
+  std::shared_ptr<const registry::Window> window;
+  gpu::Memory memory;
   std::lock_guard lock(windows_mutex_);
-  if (device_comms_ != nullptr) device_comms_->end(window);
+  if (device_comms_ == nullptr) return;
+  window = windows_->find(handle);
+  memory = device_comms_->end(handle);
 }
 
 Status Buffers::deregister_window(const void* handle) {

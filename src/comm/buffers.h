@@ -73,7 +73,7 @@ class Buffers {
   registry::DeviceComms* device_comms() const { return device_comms_.get(); }
   /// See registry::DeviceComms.
   Status withdraw_device_comm(const void* window) EXCLUDES(windows_mutex_);
-  void end_device_comm(const void* window) EXCLUDES(windows_mutex_);
+  void end_device_comm(const void* handle) EXCLUDES(windows_mutex_);
   Status deregister_window(const void* handle) EXCLUDES(windows_mutex_);
   /// Null when `handle` is no window of this communicator.
   std::shared_ptr<const registry::Window> find_window(const void* handle) EXCLUDES(windows_mutex_);

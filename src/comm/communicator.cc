@@ -153,7 +153,7 @@ Result<const void*> Communicator::register_window(void* user, size_t bytes, int 
   const calls::CallLog::HostCallScope in_call(log_.get(), "ncclCommWindowRegister");
   Result<const void*> handle = buffers_.windows()->add(user, bytes, flags);
   if (handle.is_ok() && handle.value() != nullptr) buffers_.note_window(user, bytes);
-  TRY(reach_windows_by_team());
+  if (handle.is_ok()) reach_windows_by_team();
   open_windows();
   return handle;
 }
@@ -194,24 +194,22 @@ bool Communicator::may_have_multicast() const {
 
 // Operations by the team need slots no more where all ranks pass the same place of a symmetric
 // window. Collective, when all ranks have registered the first one.
-Status Communicator::reach_windows_by_team() {
+void Communicator::reach_windows_by_team() {
   registry::Windows& windows = *buffers_.windows();
   // The team for windows must have the same ranks as the team for slots. Across machines, plans do
   // without windows.
   if (!has_team_ || !windows.had_symmetric() || !ways_.maps_all_memory() ||
       windows.team_ranks() != nranks() || team_windows_ != TeamWindows::Untried) {
-    return {};
+    return;
   }
-  const Status status = windows.begin_multicast();
-  if (!status.is_ok() && status.code() != Code::InvalidArgument) return status.copy();
+  const Status status = windows.begin_multicast();  // fails on all ranks, or on none
   team_windows_ = status.is_ok() ? TeamWindows::Reached : TeamWindows::NotReached;
-  if (rank() != 0) return {};
+  if (rank() != 0) return;
   if (status.is_ok())
     LOG(Info, Nvls, "operations by the team load and store symmetric windows themselves");
   else
     LOG(Info, Nvls, "the team reaches no windows, so its operations go through its own memory: {}",
         status.message());
-  return {};
 }
 
 // All ranks have registered the same windows, between the same operations of theirs.

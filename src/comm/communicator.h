@@ -193,7 +193,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status check_operable() const;
   std::unique_ptr<operations::OneSided> make_one_sided();
   std::unique_ptr<registry::Gins> make_gins();
-  Status reach_windows_by_team();
+  void reach_windows_by_team();
   void open_windows();
   void release_device_comm(const void* window);
   /// See transport::PutSink.

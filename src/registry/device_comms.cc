@@ -320,14 +320,14 @@ Status DeviceComms::withdraw(Windows::Handle window) {
   return {};
 }
 
-void DeviceComms::end(Windows::Handle window) {
-  Live live;  // ends without the lock
+gpu::Memory DeviceComms::end(Windows::Handle window) {
   std::lock_guard lock(mutex_);
   const auto found = live_.find(window);
-  if (found == live_.end()) return;
+  if (found == live_.end()) return {};
   windows_.remove(window).ignore("the device communicator ends with it");
-  live = std::move(found->second);
+  gpu::Memory memory = std::move(found->second.memory);
   live_.erase(found);
+  return memory;
 }
 
 bool DeviceComms::has_any() const {

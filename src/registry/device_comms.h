@@ -74,9 +74,9 @@ class DeviceComms {
   /// InvalidArgument: no device communicator has `window`. InvalidUsage, and it stays as it was:
   /// such kernels are known to run.
   Status withdraw(Windows::Handle window);
-  /// Local; no kernel may use it any more, and its networking has ended (Gins::end()). Nothing if
-  /// it has ended.
-  void end(Windows::Handle window);
+  /// Local; no kernel may use it any more, and its networking has ended (Gins::end()). Returns its
+  /// memory, whose end may wait for kernels. Nothing if it has ended.
+  gpu::Memory end(Windows::Handle window);
   /// Is there one that has not ended?
   bool has_any() const;
 

@@ -79,6 +79,7 @@ Gin::Gin(Parts parts, const GinNeeds& needs, std::unique_ptr<GinMemory> memory)
     : parts_(std::move(parts)),
       needs_(needs),
       memory_(std::move(memory)),
+      is_given_up_(static_cast<size_t>(parts_.nranks)),
       next_(static_cast<size_t>(needs.contexts) * static_cast<size_t>(parts_.nranks)),
       transfers_(next_.size()) {}
 
@@ -97,13 +98,23 @@ Status Gin::start(std::byte* state, std::shared_ptr<const Window> resources, Lin
   resources_ = std::move(resources);
   links_ = std::move(links);
   TRY(memory_->write_contexts(parts_.device, state));
-  thread_ = TRY(Thread::start("niccolite gin", [this] { serve(); }));
+  has_ended_.store(false, std::memory_order_relaxed);  // before its thread
+  Result<Thread> thread = Thread::start("niccolite gin", [this] {
+    serve();
+    has_ended_.store(true, std::memory_order_relaxed);  // publishes nothing
+  });
+  if (!thread.is_ok()) has_ended_.store(true, std::memory_order_relaxed);
+  thread_ = TRY(std::move(thread));
   return {};
 }
 
-void Gin::stop() {
+void Gin::ask_to_stop() {
   // relaxed: publishes nothing
   stops_.store(true, std::memory_order_relaxed);
+}
+
+void Gin::stop() {
+  ask_to_stop();
   thread_.join();
 }
 
@@ -246,12 +257,19 @@ bool Gin::look_beyond(size_t queue) {
     if (!is_over()) report(transfer.item, begin(transfer));
     has_moved = true;
   }
+  bool awaits_bytes = false;  // of a get
   for (Transfer& transfer : transfers) {
+    // A signal says that all operations before it have been done, and the peer may then overwrite
+    // what they get.
+    if (!transfer.is_sent && awaits_bytes && has_signal(transfer.item.descriptor) && !is_over())
+      break;
+    awaits_bytes |= transfer.is_sent && is_awaited(transfer);
     if (transfer.is_sent) continue;
     const Result<bool> is_sent = is_over() ? Result<bool>(true) : go_on(transfer);
     if (!is_sent.is_ok()) report(transfer.item, is_sent.status().copy());
     transfer.is_sent = is_over() || is_sent.value();
     if (!transfer.is_sent) break;
+    awaits_bytes |= is_awaited(transfer);
     has_moved = true;
   }
   while (!transfers.empty() && transfers.front().is_sent) {
@@ -288,10 +306,21 @@ Status Gin::begin(Transfer& transfer) {
   return {};
 }
 
-// Nobody takes chunks of a peer that has left: they are as good as sent.
+// Nobody takes chunks of a peer that has left: they are as good as sent. Behind the first that had
+// no room nothing goes there any more, because a signal must not come without the data before it.
 Result<bool> Gin::send(int peer, const GinChunk& chunk,
                        const std::function<Status(std::byte*)>& fill) {
-  return TRY(links_[static_cast<size_t>(peer)]->send(chunk, fill)) || parts_.has_left(peer);
+  const auto at = static_cast<size_t>(peer);
+  if (is_given_up_[at] != 0) return true;
+  if (TRY(links_[at]->send(chunk, fill))) return true;
+  is_given_up_[at] = parts_.has_left(peer) ? 1 : 0;
+  return is_given_up_[at] != 0;
+}
+
+bool Gin::is_awaited(const Transfer& transfer) {
+  if (!transfer.request) return false;
+  std::lock_guard lock(gets_mutex_);
+  return gets_.contains(*transfer.request);
 }
 
 // Sends the rest of a transfer, as far as there is room. All is sent: true.
@@ -307,6 +336,7 @@ Result<bool> Gin::go_on(Transfer& transfer) {
                                         .request = *transfer.request}));
     if (!transfer.is_asked) return false;
   }
+  if (transfer.request && has_signal(asked) && !has_come(transfer)) return false;
   while (copies(asked) && !transfer.request && transfer.sent < asked.bytes) {
     const GinChunk chunk{.kind = GinChunk::Kind::Data,
                          .bytes = bytes_of_chunk(asked.bytes - transfer.sent),
@@ -346,11 +376,7 @@ Result<bool> Gin::send_signal(const Item& item) {
 // is the better reason, and may still be on its way.
 bool Gin::has_come(Transfer& transfer) {
   constexpr std::chrono::seconds kReasonTime{1};
-  if (!transfer.request) return true;
-  {
-    std::lock_guard lock(gets_mutex_);
-    if (!gets_.contains(*transfer.request)) return true;
-  }
+  if (!is_awaited(transfer)) return true;
   const int peer = peer_of(transfer.item);
   if (!parts_.has_left(peer)) return false;
   if (!transfer.gives_up_at) transfer.gives_up_at = Deadline::after(kReasonTime);

@@ -83,6 +83,9 @@ class Gin {
   Status start(std::byte* state, std::shared_ptr<const Window> resources, Links links);
   /// Carries out the operations in the queues, and ends the thread.
   void stop();
+  /// The same without waiting: has_ended() tells.
+  void ask_to_stop();
+  bool has_ended() const { return has_ended_.load(std::memory_order_relaxed); }
 
   /// A chunk for this device communicator has come. On the thread of a proxy of the network.
   Status land(int from, const GinChunk& chunk, const std::byte* data) EXCLUDES(gets_mutex_);
@@ -136,6 +139,7 @@ class Gin {
   Status begin(Transfer& transfer) EXCLUDES(gets_mutex_);
   Result<bool> go_on(Transfer& transfer);
   Result<bool> send_signal(const Item& item);
+  bool is_awaited(const Transfer& transfer) EXCLUDES(gets_mutex_);
   bool has_come(Transfer& transfer) EXCLUDES(gets_mutex_);
   void drop(Transfer& transfer) EXCLUDES(gets_mutex_);
   bool answer_gets() EXCLUDES(gets_mutex_);
@@ -158,6 +162,7 @@ class Gin {
   gpu::Stream stream_;
   Links links_;
   std::shared_ptr<const Window> resources_;
+  std::vector<char> is_given_up_;                // by rank: it has left, and takes nothing any more
   std::vector<uint32_t> next_;                   // by queue
   std::vector<Item> batch_;                      // for ranks of this machine
   std::vector<std::deque<Transfer>> transfers_;  // by queue
@@ -168,7 +173,7 @@ class Gin {
   std::map<uint64_t, Get> gets_ GUARDED_BY(gets_mutex_);  // by number of the request
   std::deque<Request> asked_ GUARDED_BY(gets_mutex_);
   std::deque<Request> answers_;  // under way
-  std::atomic<bool> stops_{false};
+  std::atomic<bool> stops_{false}, has_ended_{true};
   Thread thread_;
 };
 

@@ -1,8 +1,13 @@
 #include "registry/gins.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <thread>
 #include <utility>
+#include <vector>
+
+#include "base/wait.h"
 
 namespace niccolite::registry {
 
@@ -61,6 +66,19 @@ void Gins::end(const void* resources) {
 }
 
 void Gins::close() {
+  // Kernels have ended, and their last operations are carried out, while others may get; but a peer
+  // that takes nothing holds up no end.
+  constexpr std::chrono::seconds kLastOperations{2};
+  constexpr std::chrono::microseconds kNap{50};
+  std::vector<std::shared_ptr<Gin>> all;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [number, of] : live_) all.push_back(of.gin);
+  }
+  for (const auto& gin : all) gin->ask_to_stop();
+  const Deadline until = Deadline::after(kLastOperations);
+  const auto has_ended = [](const std::shared_ptr<Gin>& gin) { return gin->has_ended(); };
+  while (!until.passed() && !std::ranges::all_of(all, has_ended)) std::this_thread::sleep_for(kNap);
   is_closed_.store(true, std::memory_order_relaxed);  // publishes nothing
   std::map<uint64_t, Live> live;                      // ends behind the lock
   std::lock_guard lock(mutex_);

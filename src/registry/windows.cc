@@ -213,9 +213,16 @@ Result<Windows::Handle> Windows::add(void* user, size_t bytes, int flags, Purpos
     window->copies_[peer] = window->range_->data() + layout.starts[i];
     bases.push_back(all_bases[peer]);
   }
-  const Handle handle = TRY(enter(std::move(window), layout, bases, purpose));
-  TRY(bind_windows());
-  return handle;
+  const Result<Handle> handle = enter(std::move(window), layout, bases, purpose);
+  // All ranks take part in both steps, whatever has failed on one of them: then none has the
+  // window.
+  Status status = handle.is_ok() ? Status() : handle.status().copy();
+  Status bound = bind_windows();
+  if (status.is_ok()) status = std::move(bound);
+  const Result<std::vector<uint64_t>> agreed = agree(std::move(status), nullptr);
+  if (agreed.is_ok()) return handle.value();
+  if (handle.is_ok()) remove(handle.value()).ignore("the first error is told");
+  return agreed.status().copy();
 }
 
 bool Windows::may_have_multicast() const {
@@ -238,7 +245,7 @@ Status Windows::begin_multicast() {
     std::lock_guard lock(mutex_);
     multicast_ = std::move(made);
   }
-  TRY(bind_windows());
+  TRY(agree(bind_windows(), nullptr));
   if (multicast_->has_given_up()) return Status::invalid_argument("{}", multicast_->obstacle());
   return {};
 }

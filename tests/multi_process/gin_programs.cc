@@ -170,9 +170,46 @@ __global__ void tell(Comm comm, Buffer<uint64_t> data, uint64_t word) {
   network.put_value(data, 0, 0, word);
   network.signal(0, 1);
 }
+__global__ void put_and_end(Comm comm, Buffer<uint64_t> source, Buffer<uint64_t> target) {
+  Network network(ThisBlock(), comm, 1);
+  network.put(target, 0, 1, source, 0, source.count());
+  network.signal(1, 1);
+}
 __global__ void hear(Comm comm, uint32_t signal, uint64_t least) {
   Network network(ThisBlock(), comm, signal == 0 ? 0 : 1);
   (void)network.wait(signal, least);
+}
+
+// Rank 1 fills words with the number of the round, and with nothing as soon as rank 0 says that it
+// has them.
+__global__ void give(Comm comm, Buffer<uint64_t> data, int rounds) {
+  Network network(ThisBlock(), comm, 0);
+  for (int i = 1; i <= rounds; ++i) {
+    const auto round = static_cast<uint64_t>(i);
+    for (const uint64_t word : {round, uint64_t{0}}) {
+      for (size_t at = threadIdx.x; at < data.count(); at += blockDim.x) data.own()[at] = word;
+      ThisBlock().sync();
+      if (word == 0) break;
+      network.signal(0, 1);
+      if (!network.wait(0, round)) return;
+    }
+  }
+}
+__global__ void get_and_say_so(Comm comm, Buffer<uint64_t> source, Buffer<uint64_t> target,
+                               int rounds, int* errors) {
+  Network network(ThisBlock(), comm, 0);
+  for (int i = 1; i <= rounds; ++i) {
+    const auto round = static_cast<uint64_t>(i);
+    if (!network.wait(1, round)) return;
+    network.get(source, 0, 1, target, 0, source.count());
+    network.signal(1, 0);
+    if (!network.flush()) return;
+    int wrong = 0;
+    for (size_t at = threadIdx.x; at < target.count(); at += blockDim.x)
+      wrong += target.own()[at] != round;
+    if (wrong != 0) atomicAdd(errors, wrong);
+    ThisBlock().sync();
+  }
 }
 
 ncclDevCommRequirements_t requirements() {
@@ -434,6 +471,52 @@ bool go_on_beside_a_peer_that_is_stopped(LocalRanks& ranks, int rank) {
   REQUIRE_NCCL(ncclMemFree(memory));
   REQUIRE_CUDA(cudaStreamDestroy(other));
   REQUIRE_CUDA(cudaFreeHost(ends));
+  return is_right;
+}
+
+bool keep_the_order(LocalRanks& ranks, int rank) {
+  constexpr size_t kCount = 100'000;
+  constexpr int kRounds = 30;
+  REQUIRE_CUDA(cudaSetDevice(rank));
+  uint64_t* memory = nullptr;
+  ncclWindow_t window = nullptr;
+  int* errors = nullptr;
+  REQUIRE_CUDA(cudaMallocHost(reinterpret_cast<void**>(&errors), sizeof *errors));
+  *errors = 0;
+  REQUIRE_NCCL(ncclMemAlloc(reinterpret_cast<void**>(&memory), 2 * kCount * sizeof *memory));
+  REQUIRE_NCCL(ncclCommWindowRegister(ranks.comms[0], memory, 2 * kCount * sizeof *memory, &window,
+                                      NCCL_WIN_COLL_SYMMETRIC));
+  ncclDevComm_t device;
+  const ncclDevCommRequirements_t needs = requirements();
+  REQUIRE_NCCL(ncclDevCommCreate(ranks.comms[0], &needs, &device));
+  const Comm comm(device);
+  const Buffer<uint64_t> source(window, kCount), target(window, kCount, kCount * sizeof(uint64_t));
+  const cudaStream_t stream = ranks.streams[0];
+  if (rank == 0)
+    REQUIRE_CUDA(launch(get_and_say_so, dim3(1), dim3(32), 0, stream, comm, source, target, kRounds,
+                        errors));
+  else
+    REQUIRE_CUDA(launch(give, dim3(1), dim3(32), 0, stream, comm, source, kRounds));
+  REQUIRE_CUDA(cudaStreamSynchronize(stream));
+  if (*errors != 0) std::printf("WRONG: %d words\n", *errors);
+  // The last operations of a communicator that is destroyed, device communicators and all.
+  if (!ranks.all_reduce(1)) return false;
+  REQUIRE_CUDA(cudaSetDevice(rank));
+  if (rank == 0) {
+    for (size_t i = 0; i < kCount; ++i) memory[i] = 11;
+    REQUIRE_CUDA(launch(put_and_end, dim3(1), dim3(32), 0, stream, comm, source, target));
+  } else {
+    REQUIRE_CUDA(launch(hear, dim3(1), dim3(32), 0, stream, comm, 1U, uint64_t{1}));
+  }
+  REQUIRE_CUDA(cudaStreamSynchronize(stream));
+  const bool is_right =
+      *errors == 0 && (rank == 0 || std::all_of(memory + kCount, memory + 2 * kCount,
+                                                [](uint64_t word) { return word == 11; }));
+  if (!is_right) std::printf("WRONG: rank %d\n", rank);
+  REQUIRE_NCCL(ncclCommDestroy(ranks.comms[0]));
+  ranks.comms.clear();
+  REQUIRE_NCCL(ncclMemFree(memory));
+  REQUIRE_CUDA(cudaFreeHost(errors));
   return is_right;
 }
 

@@ -36,4 +36,9 @@ int fail_by_kernels(LocalRanks& ranks, int rank, const std::string& what);
 /// and a line, when something was wrong.
 bool go_on_beside_a_peer_that_is_stopped(LocalRanks& ranks, int rank);
 
+/// One of two ranks, each on a machine of its own: a signal comes behind the gets before it, and
+/// ncclCommDestroy behind the last operations. Destroys the communicator. False, and a line, when
+/// something was wrong.
+bool keep_the_order(LocalRanks& ranks, int rank);
+
 }  // namespace niccolite::test

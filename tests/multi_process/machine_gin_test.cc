@@ -141,6 +141,25 @@ TEST(MachineGinPeers, ThatAreStoppedHoldUpNoOthers) {
   }
 }
 
+// id rank
+ROLE(gin_order) {
+  const int rank = std::stoi(arguments[1]);
+  LocalRanks ranks(to_id(arguments[0]), 2, rank, 1);
+  return keep_the_order(ranks, rank) ? 0 : 1;
+}
+
+TEST(MachineGinPeers, HearOfGetsWhenTheyHaveCome) {
+  const std::string id = new_id();
+  std::vector<Process> running;
+  for (const int rank : {0, 1})
+    running.emplace_back("gin_order", Arguments{id, std::to_string(rank)},
+                         Process::Environment{{"NCCL_HOSTID", "machine" + std::to_string(rank)}});
+  for (Process& process : running) {
+    EXPECT_EQ(process.wait(seconds(60)), 0) << process.output();
+    EXPECT_THAT(process.output(), Not(HasSubstr("WRONG")));
+  }
+}
+
 TEST(MachineGinErrors, OfAPeerThatLeavesAreNamedAndKernelsEnd) {
   std::vector<Process> running = start("left");
   for (Process& process : running) EXPECT_EQ(process.wait(), 0) << process.output();

@@ -109,7 +109,11 @@ uint64_t Worker::place_of(OperandBuffer buffer, uint32_t block) const {
   const bool is_input = buffer == OperandBuffer::Input;
   const uint64_t* const shifts =
       is_input ? work_->buffers.input_shifts : work_->buffers.output_shifts;
-  if (shifts == nullptr || plan_->launch().team_windows == nullptr) return 0;
+  // A window of several pieces of memory has no place here: its bytes do not follow each other in
+  // the memory of each member.
+  const bool is_reached =
+      windows_ != nullptr && (is_input ? windows_->input : windows_->output).is_complete();
+  if (shifts == nullptr || !is_reached) return 0;
   return advertisement::place_of(shifts[plan_->program().nranks],
                                  reinterpret_cast<uint64_t>(local(buffer, block)));
 }
@@ -122,13 +126,9 @@ bool Worker::have_one_place(uint32_t first, uint32_t count, OperandBuffer buffer
     const PortState& end = port(i);
     if (!end.goes_by_team() || uses_slots(way_of(i))) continue;
     blocked_ = i;
-    if (end.place(distance_) != place_of(buffer, block)) {
-      report_once(ReportKind::OtherMemory, i, 0);
-      return false;
-    }
-    // As in may_begin().
-    const Team& windows = buffer == OperandBuffer::Input ? windows_->input : windows_->output;
-    if (end.has_taken() && !windows.is_complete()) return false;
+    if (end.place(distance_) == place_of(buffer, block)) continue;
+    report_once(ReportKind::OtherMemory, i, 0);
+    return false;
   }
   return true;
 }
