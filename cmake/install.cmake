@@ -1,6 +1,7 @@
 # cmake --install: the tree that programs are compiled against.
 #   include/nccl.h          the API; include/nccl_device.h, what kernels that communicate need of the host;
 #                           include/niccolite.h, what is Niccolite's own
+#   include/niccolite/      niccolite/device.h, and libniccolite_device.bc (bitcode/) where it was built
 #   include/vcuda/          CUDA headers for machines without the toolkit: pkg-config vcuda, Niccolite::vcuda
 #   lib/libnccl.so.2        and its links
 #   lib/vcuda/              libcudart.so.13, libcuda.so.1 and libnvidia-ml.so.1 of the virtual GPUs; a folder of its own, so that they never shadow CUDA's

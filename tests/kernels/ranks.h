@@ -14,8 +14,9 @@ template <typename T>
 class KernelRanks {
  public:
   /// `count` elements of a window for each rank, `barriers` and `channels`; multicast addresses
-  /// where `has_multicast`.
-  KernelRanks(int nranks, size_t count, int barriers, int channels, bool has_multicast = false)
+  /// where `has_multicast`; networking by `contexts`, of four signals each.
+  KernelRanks(int nranks, size_t count, int barriers, int channels, bool has_multicast = false,
+              int contexts = 0)
       : cluster_(nranks),
         count_(count),
         memories_(static_cast<size_t>(nranks)),
@@ -40,6 +41,11 @@ class KernelRanks {
       needs.lsaBarrierCount = barriers;
       needs.lsaMultimem = has_multicast;
       needs.resourceRequirementsList = &lists[i];
+      if (contexts > 0) {
+        needs.ginConnectionType = NCCL_GIN_CONNECTION_FULL;
+        needs.ginContextCount = contexts;
+        needs.ginSignalCount = 4;
+      }
       EXPECT_NCCL(ncclDevCommCreate(cluster_.comm(rank), &needs, &devices_[i]));
     }
     EXPECT_NCCL(ncclGroupEnd());
@@ -60,6 +66,8 @@ class KernelRanks {
   Cluster& cluster() { return cluster_; }
   T* memory(int rank) const { return memories_[static_cast<size_t>(rank)]; }
   device::Comm comm(int rank) const { return device::Comm(devices_[static_cast<size_t>(rank)]); }
+  const ncclDevComm_t& made(int rank) const { return devices_[static_cast<size_t>(rank)]; }
+  ncclWindow_t window(int rank) const { return windows_[static_cast<size_t>(rank)]; }
   device::Buffer<T> buffer(int rank) const {
     return device::Buffer<T>(windows_[static_cast<size_t>(rank)], count_);
   }
