@@ -160,6 +160,11 @@ void bind_requirements(nb::module_& module) {
       .def("__init__", [](ncclLLA2AHandle_t* self) { new (self) ncclLLA2AHandle_t{}; })
       .def_ro("buf_handle", &ncclLLA2AHandle_t::bufHandle, "Where, in units of 128 bytes.")
       .def_ro("n_slots", &ncclLLA2AHandle_t::nSlots, "Slots of a block.");
+  nb::class_<ChannelsHandle>(module, "ChannelsHandle",
+                             "Signals between all pairs of ranks of a load-store team.")
+      .def(nb::init<>())
+      .def_ro("handle", &ChannelsHandle::handle, "Where, in units of 128 bytes.")
+      .def_ro("n_channels", &ChannelsHandle::count, "How many.");
 
   nb::class_<DevCommRequirements> requirements(module, "DevCommRequirements");
   requirements.def(nb::init<>());
@@ -208,6 +213,19 @@ void bind_requirements(nb::module_& module) {
     resource(self, [&](auto* made) {
       const int slots = library().LLA2ACalcSlots(elements, element_size);
       return library().LLA2ACreateRequirement(blocks, slots, &handle, made);
+    });
+  });
+  // As require_channels() of niccolite/device.h, whose emulation has no place here.
+  requirements.def("add_channels", [resource](DevCommRequirements& self, Team team, int channels,
+                                              ChannelsHandle& handle) {
+    if (channels < 0) throw nb::value_error("ChannelsRequirement: n_channels is negative");
+    handle.count = channels;
+    resource(self, [&](auto* made) {
+      made->bufferSize = static_cast<size_t>(channels) * 3 *
+                         static_cast<size_t>(as_team(team).nRanks) * sizeof(uint64_t);
+      made->bufferAlign = sizeof(uint64_t);
+      made->outBufferHandle = &handle.handle;
+      return ncclSuccess;
     });
   });
 }

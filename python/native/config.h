@@ -60,6 +60,12 @@ struct DevCommRequirements {
   std::deque<ncclDevResourceRequirements_t> resources;
 };
 
+/// Signals of niccolite/device.h in the memory of a device communicator, as its ChannelsHandle.
+struct ChannelsHandle {
+  uint32_t handle = 0;
+  int count = 0;
+};
+
 void bind_configs(nanobind::module_& module);
 
 }  // namespace niccolite::python

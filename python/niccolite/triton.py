@@ -19,7 +19,11 @@ Triton is imported when the first function is looked up. It must be 3.4 or newer
 import ctypes
 import os
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from nccl.core.team import NCCLTeam
 
 _LIBRARY = "libniccolite_device"
 _SYMBOL = "niccolite_"
@@ -56,7 +60,17 @@ _WORDS = {
     "network_flush": "pi i",
 }
 
-__all__ = ["extern_libs", "library", "struct_of"]
+__all__ = ["ChannelsRequirement", "extern_libs", "library", "struct_of"]
+
+
+@dataclass(frozen=True)
+class ChannelsRequirement:
+    """Signals between all pairs of ranks of a load-store team: one of the ``resources`` of NCCLDevCommRequirements
+    (nccl.core). It becomes an object whose ``handle`` is the argument ``channels`` of a kernel.
+    """
+
+    team: "NCCLTeam"
+    n_channels: int
 
 
 def library() -> str:

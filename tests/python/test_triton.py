@@ -1,5 +1,5 @@
 """The words of kernels for Triton: the names and types of the module are those of the source and of the bitcode, the
-bitcode compiles to PTX and SASS, and so does a kernel of Triton with it. None of it runs.
+bitcode compiles to PTX and SASS, and so does a kernel of Triton with it, where triton is installed. None of it runs.
 """
 
 import importlib.util
@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 
+import nccl.core as nccl
 import pytest
 from niccolite import triton as words
 
@@ -86,6 +87,18 @@ def test_a_library_that_is_not_there_is_named(monkeypatch):
     monkeypatch.setenv("NICCOLITE_DEVICE_BITCODE", "/nowhere/device.bc")
     with pytest.raises(FileNotFoundError, match="/nowhere/device.bc: there is no such file"):
         words.extern_libs()
+
+
+def test_a_device_communicator_has_channels(comm):
+    wanted = [nccl.LLA2ARequirement(1, 1, 1), words.ChannelsRequirement(comm.team_lsa, 2)]
+    made = comm.create_dev_comm(nccl.NCCLDevCommRequirements(lsa_barrier_count=2, resources=wanted))
+    slots, channels = made.resource_handles
+    assert channels.n_channels == 2
+    assert channels.handle not in (0, slots.buf_handle)  # the beginning is the library's own
+    assert len(words.struct_of(made)) == 512
+    made.close()
+    with pytest.raises(ValueError, match="n_channels is negative"):
+        comm.create_dev_comm(nccl.NCCLDevCommRequirements(resources=[words.ChannelsRequirement(comm.team_lsa, -1)]))
 
 
 # Calls each word once, where its arguments are of other types than the function's.

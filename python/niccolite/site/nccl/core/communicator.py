@@ -33,6 +33,7 @@ from nccl.core.typing import (
 )
 from nccl.core.utils import UniqueId
 from niccolite import _native
+from niccolite.triton import ChannelsRequirement
 
 if TYPE_CHECKING:
     from nccl.core.resources import ResourceHandle
@@ -262,7 +263,7 @@ class NCCLDevCommRequirements:
     cft_caps: NcclCftCap | None = None
     cft_barrier_count: int | None = None
     teams: Sequence[TeamRequirement] = ()
-    resources: Sequence[LsaBarrierRequirement | GinBarrierRequirement | LLA2ARequirement] = ()
+    resources: Sequence[LsaBarrierRequirement | GinBarrierRequirement | LLA2ARequirement | ChannelsRequirement] = ()
 
     def _lower(
         self, comm: _native.Communicator
@@ -280,7 +281,7 @@ class NCCLDevCommRequirements:
 def _add_resource(
     made: _native.DevCommRequirements,
     comm: _native.Communicator,
-    wanted: LsaBarrierRequirement | GinBarrierRequirement | LLA2ARequirement,
+    wanted: LsaBarrierRequirement | GinBarrierRequirement | LLA2ARequirement | ChannelsRequirement,
 ) -> ResourceHandle:
     if isinstance(wanted, LsaBarrierRequirement):
         made.add_lsa_barrier(wanted.team._lowered, wanted.n_barriers, lsa := LsaBarrierHandle())
@@ -293,6 +294,9 @@ def _add_resource(
             wanted.n_blocks, wanted.max_elements, wanted.max_element_size, slots := LLA2AHandle()
         )
         return slots
+    if isinstance(wanted, ChannelsRequirement):
+        made.add_channels(wanted.team._lowered, wanted.n_channels, channels := _native.ChannelsHandle())
+        return channels
     raise TypeError(f"resources holds a {type(wanted).__name__}, which is no requirement")
 
 

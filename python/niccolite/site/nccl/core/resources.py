@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Union
 
 from nccl.core.typing import NcclInvalid
 from niccolite import _native
-from niccolite._native import GinBarrierHandle, LLA2AHandle, LsaBarrierHandle, MultimemHandle
+from niccolite._native import ChannelsHandle, GinBarrierHandle, LLA2AHandle, LsaBarrierHandle, MultimemHandle
 
 if TYPE_CHECKING:
     from nccl.core.constants import WindowFlag
@@ -28,7 +28,7 @@ __all__ = [
     "RegisteredWindowHandle",
 ]
 
-ResourceHandle = Union[LsaBarrierHandle, GinBarrierHandle, LLA2AHandle]
+ResourceHandle = Union[LsaBarrierHandle, GinBarrierHandle, LLA2AHandle, ChannelsHandle]
 
 
 @dataclass(frozen=True, slots=True)
