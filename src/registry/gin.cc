@@ -259,8 +259,8 @@ bool Gin::look_beyond(size_t queue) {
   }
   bool awaits_bytes = false;  // of a get
   for (Transfer& transfer : transfers) {
-    // A signal says that all operations before it have been done, and the peer may then overwrite
-    // what they get.
+    // A signal says that all operations before it have been done. The peer may then overwrite the
+    // source of gets.
     if (!transfer.is_sent && awaits_bytes && has_signal(transfer.item.descriptor) && !is_over())
       break;
     awaits_bytes |= transfer.is_sent && is_awaited(transfer);

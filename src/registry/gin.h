@@ -83,7 +83,7 @@ class Gin {
   Status start(std::byte* state, std::shared_ptr<const Window> resources, Links links);
   /// Carries out the operations in the queues, and ends the thread.
   void stop();
-  /// The same without waiting: has_ended() tells.
+  /// Begins stop(), whose end has_ended() tells.
   void ask_to_stop();
   bool has_ended() const { return has_ended_.load(std::memory_order_relaxed); }
 
