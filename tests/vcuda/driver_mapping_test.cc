@@ -394,7 +394,15 @@ void expect_all(CUdeviceptr address, float value) {
   EXPECT_EQ(host, std::vector<float>(kFloats, value));
 }
 
-TEST_F(Mapping, IsMemoryForCollectives) {
+class MappingForCollectives : public Mapping, public testing::WithParamInterface<const char*> {
+ protected:
+  MappingForCollectives() { setenv("NCCL_ALGO", GetParam(), 1); }
+  ~MappingForCollectives() override { unsetenv("NCCL_ALGO"); }
+};
+// By a multicast team (NVLS), too, which binds each mapping by itself.
+INSTANTIATE_TEST_SUITE_P(, MappingForCollectives, testing::Values("ring", "NVLS"));
+
+TEST_P(MappingForCollectives, MayBeTwoMappings) {
   constexpr int kRanks = 2;
   std::array<ncclComm_t, kRanks> comms{};
   std::array<CUdeviceptr, kRanks> buffers{};
