@@ -889,7 +889,7 @@ class Communicator:
     def create_dev_comm(
         self, requirements: NCCLDevCommRequirements | None = None
     ) -> DevCommResource:
-        """Makes a device communicator, for kernels that communicate. NCCLError: the library does not support it."""
+        """Makes a device communicator, for kernels that communicate. NCCLError: a requirement cannot be met."""
         self._require("create_dev_comm")
         made = _native.DevComm()
         wanted, multimem, handles = (requirements or NCCLDevCommRequirements())._lower(self._comm)
