@@ -46,7 +46,7 @@ class Relays {
   /// Moves something on.
   void carry() {
     for (auto& [ends, relay] : relays_) {
-      relay.from->collect(kPartBytes, [&](const transport::net::Part& part) {
+      relay.from->collect({.bytes = kPartBytes}, [&](const transport::net::Part& part) {
         on_the_way_.push_back({&relay, part});
       });
       relay.to->collect(transport::net::Incoming::Credit::All,
