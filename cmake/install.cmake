@@ -65,4 +65,7 @@ add_custom_target(niccolite_installed DEPENDS niccolite vcuda vcuda_driver vcuda
 if(TARGET vverbs AND NOT SKBUILD)
   add_dependencies(niccolite_installed vverbs)
 endif()
+if(TARGET niccolite_device_bitcode)
+  add_dependencies(niccolite_installed niccolite_device_bitcode)
+endif()
 install(FILES LICENSE NOTICE THIRD-PARTY-LICENSES DESTINATION ${CMAKE_INSTALL_DOCDIR})
