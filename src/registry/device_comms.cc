@@ -4,6 +4,7 @@
 #include <atomic>
 
 #include "gpu/machine.h"
+#include "registry/vote.h"
 
 namespace niccolite::registry {
 namespace {
@@ -178,30 +179,6 @@ Status DeviceComms::agree(const DeviceNeeds& needs, Prepared& prepared, const St
   return {};
 }
 
-// Tells all ranks of a failure of one. Afterwards all can take chunks, and all have mapped the
-// signals of all, so that a rank may end its device communicator at once.
-Status DeviceComms::agree(const Status& mine) const {
-  if (member_ == nullptr) return mine.copy();
-  constexpr uint32_t kMark = 0x67696e77;  // other collective calls begin otherwise
-  Writer writer;
-  writer.u32(kMark);
-  writer.u8(static_cast<uint8_t>(mine.code()));
-  writer.text(std::string_view(mine.message()).substr(0, WindowPart::kMostText));
-  const bootstrap::Gathered gathered = TRY(member_->all_gather(writer.bytes(), Deadline::never()));
-  TRY(mine.copy());
-  for (int peer = 0; peer < member_->nranks(); ++peer) {
-    const std::string origin = fmt::format("rank {}", peer);
-    Reader reader(gathered[peer], origin);
-    if (reader.u32() != kMark) reader.reject("another collective call");
-    const uint8_t code = reader.u8();
-    const std::string text = reader.text(WindowPart::kMostText);
-    if (code > static_cast<uint8_t>(Code::RemoteError)) reader.reject("an unknown failure");
-    TRY(reader.finish());
-    if (code != 0) return Status::error(static_cast<Code>(code), "rank {}: {}", peer, text);
-  }
-  return {};
-}
-
 // Behind the collective call for the window, so that no rank waits there for one that fails here.
 Status DeviceComms::begin_network(Prepared& prepared, Windows::Handle window,
                                   const Deadline& deadline) {
@@ -210,7 +187,9 @@ Status DeviceComms::begin_network(Prepared& prepared, Windows::Handle window,
     status = gins_.start(
         made_, std::move(prepared.gin),
         static_cast<std::byte*>(prepared.memory.data()) + prepared.layout.gin_state, window);
-  return agree(status);
+  // Afterwards all can take chunks, and all have mapped the signals of all, so that a rank may end
+  // its device communicator at once.
+  return vote(member_, status);
 }
 
 // This rank's part. The memory is zeros before any peer's kernel can know where it is.

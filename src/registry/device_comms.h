@@ -114,7 +114,6 @@ class DeviceComms {
   Result<Layout> lay_out(const DeviceNeeds& needs) const;
   Status agree(const DeviceNeeds& needs, Prepared& prepared, const Status& mine) const;
   Status begin_network(Prepared& prepared, Windows::Handle window, const Deadline& deadline);
-  Status agree(const Status& mine) const;
   int nranks() const { return member_ != nullptr ? member_->nranks() : 1; }
   int rank() const { return member_ != nullptr ? member_->rank() : 0; }
 

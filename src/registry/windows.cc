@@ -10,6 +10,7 @@
 #include "base/thread_annotations.h"
 #include "executor/protocol/advertisement.h"
 #include "gpu/machine.h"
+#include "registry/vote.h"
 
 namespace niccolite::registry {
 namespace {
@@ -219,10 +220,10 @@ Result<Windows::Handle> Windows::add(void* user, size_t bytes, int flags, Purpos
   Status status = handle.is_ok() ? Status() : handle.status().copy();
   Status bound = bind_windows();
   if (status.is_ok()) status = std::move(bound);
-  const Result<std::vector<uint64_t>> agreed = agree(std::move(status), nullptr);
-  if (agreed.is_ok()) return handle.value();
+  status = vote(member_, status);
+  if (status.is_ok()) return handle.value();
   if (handle.is_ok()) remove(handle.value()).ignore("the first error is told");
-  return agreed.status().copy();
+  return status;
 }
 
 bool Windows::may_have_multicast() const {
@@ -245,7 +246,7 @@ Status Windows::begin_multicast() {
     std::lock_guard lock(mutex_);
     multicast_ = std::move(made);
   }
-  TRY(agree(bind_windows(), nullptr));
+  TRY(vote(member_, bind_windows()));
   if (multicast_->has_given_up()) return Status::invalid_argument("{}", multicast_->obstacle());
   return {};
 }

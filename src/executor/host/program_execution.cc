@@ -55,11 +55,13 @@ void ProgramExecution::begin() {
       ++state;
     }
   });
-  if (launch.team_ranks > 0) team_ = Team::find(*plan_.machine(), launch);
-  for (const Work& work : launch.works) {
-    TeamWindows& windows = windows_.emplace_back();
-    if (launch.team_windows == nullptr) continue;
-    const Buffers& of = work.buffers;
+  if (launch.team_ranks > 0) {
+    team_ = Team::find(*plan_.machine(), launch);
+    windows_.resize(launch.works.size());
+  }
+  for (size_t w = 0; launch.team_windows != nullptr && w < windows_.size(); ++w) {
+    TeamWindows& windows = windows_[w];
+    const Buffers& of = launch.works[w].buffers;
     windows.input = Team::find(*plan_.machine(), launch, of.input, of.input_bytes, of.input_shifts);
     windows.output =
         Team::find(*plan_.machine(), launch, of.output, of.output_bytes, of.output_shifts);

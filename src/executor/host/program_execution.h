@@ -44,7 +44,7 @@ class ProgramExecution {
   std::vector<PortState> ports_;                // [channel][worker][Plan::ports_of]
   std::optional<UserMemorySteps> user_memory_;  // none: all goes through slots
   Team team_;                                   // of a launch that has one
-  std::vector<TeamWindows> windows_;            // by work
+  std::vector<TeamWindows> windows_;            // by work, of a launch that has a team
   std::vector<Worker> workers_;                 // they point into all of this
 };
 
