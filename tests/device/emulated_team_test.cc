@@ -65,13 +65,8 @@ bool run(Cluster& cluster, const std::vector<Launch>& launches, uint64_t seed) {
   return emulation::run(pointers, seed);
 }
 
-void run(Cluster& cluster, const Case& of) {
-  OperandOptions options = of.options;
-  options.reduction = Reduction{.op = of.op};
-  const Operands operands(cluster.schedule(), of.type, {of.count}, options);
-  const std::vector<Launch> launches = cluster.launches(
-      {.count = of.count, .type = of.type, .reduction = options.reduction}, operands.addresses());
-  ASSERT_TRUE(run(cluster, launches, of.seed));
+/// Checks the results of an operation that has ended, and all that it had to leave alone.
+void check(const Cluster& cluster, const Operands& operands) {
   ASSERT_NO_FATAL_FAILURE(operands.check());
   ASSERT_TRUE(cluster.guards_intact());
   ASSERT_TRUE(cluster.counters_consistent(/*has_advertisements=*/true));
@@ -79,6 +74,16 @@ void run(Cluster& cluster, const Case& of) {
   // Nothing but multicast instructions uses a team's addresses.
   for (const GuardedMemory& memory : cluster.team_addresses())
     for (size_t i = 0; i < memory.bytes(); ++i) ASSERT_EQ(memory.data()[i], std::byte{0});
+}
+
+void run(Cluster& cluster, const Case& of) {
+  OperandOptions options = of.options;
+  options.reduction = Reduction{.op = of.op};
+  const Operands operands(cluster.schedule(), of.type, {of.count}, options);
+  const std::vector<Launch> launches = cluster.launches(
+      {.count = of.count, .type = of.type, .reduction = options.reduction}, operands.addresses());
+  ASSERT_TRUE(run(cluster, launches, of.seed));
+  check(cluster, operands);
 }
 
 FifoShape shape_of(uint32_t channels) {
@@ -194,12 +199,7 @@ void run_on_windows(Cluster& cluster, const Case& of) {
   windows.use_in(launches);
   ASSERT_TRUE(run(cluster, launches, of.seed));
   ASSERT_NO_FATAL_FAILURE(windows.end());
-  ASSERT_NO_FATAL_FAILURE(operands.check());
-  ASSERT_TRUE(cluster.guards_intact());
-  ASSERT_TRUE(cluster.counters_consistent(/*has_advertisements=*/true));
-  ASSERT_EQ(cluster.control.report, 0u);
-  for (const GuardedMemory& memory : cluster.team_addresses())
-    for (size_t i = 0; i < memory.bytes(); ++i) ASSERT_EQ(memory.data()[i], std::byte{0});
+  check(cluster, operands);
 }
 
 bool are_slots_untouched(const Cluster& cluster) {

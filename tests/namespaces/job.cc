@@ -25,6 +25,16 @@ LocalIds::LocalIds(const Arguments& arguments) {
   std::printf("ONE %s\nTWO %s\nIDS\n", to_text(one).c_str(), to_text(two).c_str());
 }
 
+#ifdef NICCOLITE_VVERBS
+Process::Environment with_nics(const std::string& nics, Process::Environment others) {
+  others.insert({{"LD_LIBRARY_PATH", NICCOLITE_VVERBS},
+                 {"NICCOLITE_NICS", "virtual:" + nics},
+                 {"NCCL_DEBUG", "INFO"},
+                 {"NCCL_DEBUG_SUBSYS", "INIT,NET"}});
+  return others;
+}
+#endif
+
 std::vector<Process> start(const Network& network, const Job& job) {
   const int machines = job.machines > 0 ? job.machines : network.options().machines;
   const std::string nranks = std::to_string(machines * job.devices);

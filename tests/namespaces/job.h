@@ -30,6 +30,12 @@ struct Job {
   std::vector<Process::Environment> of_machine{};  // of each, besides
 };
 
+#ifdef NICCOLITE_VVERBS
+/// Returns the environment of a process with virtual NICs ("2": of so many ports), which logs its
+/// networks. `others` come first.
+Process::Environment with_nics(const std::string& nics, Process::Environment others = {});
+#endif
+
 /// Starts all processes, the first one first.
 std::vector<Process> start(const Network& network, const Job& job);
 

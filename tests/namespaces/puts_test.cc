@@ -96,8 +96,7 @@ ROLE(put_until) {
   REQUIRE_NCCL(ncclMemAlloc(&memory, 2 * kBytes));
   REQUIRE_NCCL(
       ncclCommWindowRegister(ranks.comms[0], memory, 2 * kBytes, &window, NCCL_WIN_COLL_SYMMETRIC));
-  // The failure is reported by the call that comes next, or by the communicator, whichever is
-  // first.
+  // The next call reports the failure, or the communicator does.
   ncclResult_t state = ncclSuccess;
   for (int round = 0; state == ncclSuccess; ++round) {
     std::printf("ROUND %d\n", round);

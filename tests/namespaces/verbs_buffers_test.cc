@@ -26,12 +26,10 @@ using std::chrono::seconds;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-Process::Environment with_nics(const std::string& nics, Process::Environment others = {}) {
-  others.insert({{"LD_LIBRARY_PATH", NICCOLITE_VVERBS},
-                 {"NICCOLITE_NICS", "virtual:" + nics},
-                 {"NCCL_DEBUG", "INFO"},
-                 {"NCCL_DEBUG_SUBSYS", "INIT,NET,REG"}});
-  return others;
+/// With lines about registered buffers.
+Process::Environment with_registered(const std::string& nics, Process::Environment others = {}) {
+  others.insert({"NCCL_DEBUG_SUBSYS", "INIT,NET,REG"});
+  return with_nics(nics, std::move(others));
 }
 
 /// Two buffers of a rank's user, which one communicator knows.
@@ -349,7 +347,7 @@ TEST_P(VerbsBuffers, AreReadAndWrittenByTheNics) {
   const bool is_known = GetParam() != "unregistered";
   std::vector<Process> running = start(*network, {.role = "move_buffers",
                                                   .rest = {GetParam(), "4000001", "3"},
-                                                  .environment = with_nics("1")});
+                                                  .environment = with_registered("1")});
   for (Process& process : running) {
     ASSERT_EQ(process.wait(seconds(120)), 0) << process.output();
     const Account account = account_of(process.output());
@@ -376,10 +374,10 @@ TEST_P(VerbsBuffersChurn, LeavesNothingBehind) {
   const char* const cycles = std::getenv("NICCOLITE_REGISTRATIONS");
   // Each has lines of its own, for which a pipe that is read later has no room.
   const bool has_many = GetParam() == "communicators";
-  std::vector<Process> running =
-      start(*network, {.role = "register_over_and_over",
-                       .rest = {GetParam(), cycles != nullptr ? cycles : "2000"},
-                       .environment = with_nics("1", {{"NICCOLITE_NET_DIRECT_BYTES", "1"},
+  std::vector<Process> running = start(
+      *network, {.role = "register_over_and_over",
+                 .rest = {GetParam(), cycles != nullptr ? cycles : "2000"},
+                 .environment = with_registered("1", {{"NICCOLITE_NET_DIRECT_BYTES", "1"},
                                                       {"NCCL_PROTO", "Simple"},
                                                       {"NCCL_DEBUG", has_many ? "WARN" : "INFO"},
                                                       {"NCCL_DEBUG_SUBSYS", "NET"}})});
@@ -399,7 +397,7 @@ INSTANTIATE_TEST_SUITE_P(, VerbsBuffersChurn,
 TEST(VerbsBuffersThatAreRefused, GoThroughSlots) {
   NETWORK_OR_SKIP(network, .machines = 2);
   Job job{.role = "move_buffers", .rest = {"registered", "1000001", "2"}};
-  job.of_machine = {with_nics("1,fault=mr@0:8"), with_nics("1")};
+  job.of_machine = {with_registered("1,fault=mr@0:8"), with_registered("1")};
   std::vector<Process> running = start(*network, job);
   for (Process& process : running) {
     EXPECT_EQ(process.wait(seconds(60)), 0) << process.output();
@@ -416,7 +414,7 @@ TEST(VerbsBuffersOfAborts, AreLeftAlone) {
     SCOPED_TRACE(turn);
     Job job{.role = "abort_while_buffers_travel",
             .rest = {std::to_string(turn), "abort"},
-            .environment = with_nics("1")};
+            .environment = with_registered("1")};
     std::vector<Process> running = start(*network, job);
     for (Process& process : running) EXPECT_EQ(process.wait(seconds(60)), 0) << process.output();
   }
@@ -427,7 +425,7 @@ TEST(VerbsBuffersOfAborts, AreLeftAloneByAPeerThatGoesOn) {
   NETWORK_OR_SKIP(network, .machines = 2);
   std::vector<Process> running = start(*network, {.role = "abort_while_buffers_travel",
                                                   .rest = {"-1", "revoke"},
-                                                  .environment = with_nics("1")});
+                                                  .environment = with_registered("1")});
   for (Process& process : running)
     ASSERT_TRUE(process.wait_for_line("TRAVELLING")) << process.output();
   running[0].kill(SIGUSR1);
@@ -446,7 +444,7 @@ TEST(VerbsBuffersOfAborts, AreLeftAloneByAPeerThatDoesNotAnswer) {
   NETWORK_OR_SKIP(network, .machines = 2);
   std::vector<Process> running = start(*network, {.role = "abort_while_buffers_travel",
                                                   .rest = {"-1", "revoke"},
-                                                  .environment = with_nics("1")});
+                                                  .environment = with_registered("1")});
   for (Process& process : running)
     ASSERT_TRUE(process.wait_for_line("TRAVELLING")) << process.output();
   running[1].kill(SIGSTOP);

@@ -25,15 +25,6 @@ using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-/// Returns the environment of a process with virtual NICs.
-Process::Environment with_nics(const std::string& nics, Process::Environment others = {}) {
-  others.insert({{"LD_LIBRARY_PATH", NICCOLITE_VVERBS},
-                 {"NICCOLITE_NICS", "virtual:" + nics},
-                 {"NCCL_DEBUG", "INFO"},
-                 {"NCCL_DEBUG_SUBSYS", "INIT,NET"}});
-  return others;
-}
-
 struct Layout {
   const char* name;
   int machines;
