@@ -1,7 +1,9 @@
-// Puts and signals between two ranks, each a thread or a process with a GPU of its own: checks that
-// data are there when the signal is, and times them in graphs. One way: half of a put, a signal and
-// a wait there and back. Prints JSON; anything wrong ends it with a line and status 1.
-//   one_sided [--processes] [libnccl.so.2 [largest put, bytes]]
+// Puts and signals between two ranks, each a thread or a process: checks that data are there when
+// the signal is, and times them in graphs. One way: half of a put, a signal and a wait there and
+// back. Prints JSON; anything wrong ends it with a line and status 1.
+//   one_sided [--processes | --machines] [libnccl.so.2 [largest put, bytes]]
+// --machines: processes that take each other for another machine's, so that data cross the network.
+// Two ranks share a single GPU where NCCL_MULTI_RANK_GPU_ENABLE=1 allows it.
 #include <dlfcn.h>
 #include <nccl.h>
 #include <sys/wait.h>
@@ -52,11 +54,13 @@ Function* symbol(const char* name, Function*) {
 
 class Rank {
  public:
-  Rank(int rank, const ncclUniqueId& id) : machine_(*must(gpu::machine())), rank_(rank) {
-    require(machine_.device_count() >= 2, "needs two GPUs");
-    require(machine_.set_current_device(rank));
+  Rank(int rank, const ncclUniqueId& id)
+      : machine_(*must(gpu::machine())),
+        rank_(rank),
+        device_(machine_.device_count() > rank ? rank : 0) {
+    require(machine_.set_current_device(device_));
     NCCL(ncclCommInitRank, &comm_, 2, id, rank);
-    stream_ = must(machine_.create_stream(rank));
+    stream_ = must(machine_.create_stream(device_));
     void* memory = nullptr;
     NCCL(ncclMemAlloc, &memory, 2 * most_bytes);
     received_ = static_cast<std::byte*>(memory);
@@ -72,18 +76,18 @@ class Rank {
 
   /// One way, in microseconds: the median of graphs of round trips.
   double time(size_t bytes) {
-    require(machine_.begin_capture(rank_, stream_.handle()));
+    require(machine_.begin_capture(device_, stream_.handle()));
     for (int trip = 0; trip < kRoundTrips; ++trip) {
       if (rank_ == 0) put(bytes);
       wait();
       if (rank_ == 1) put(bytes);
     }
-    const gpu::Graph graph = must(machine_.end_capture(rank_, stream_.handle()));
+    const gpu::Graph graph = must(machine_.end_capture(device_, stream_.handle()));
     std::vector<double> times;
     for (int launch = 0; launch < kLaunches; ++launch) {
       const auto start = std::chrono::steady_clock::now();
-      require(machine_.launch_graph(graph, rank_, stream_.handle()));
-      require(machine_.synchronize_stream(rank_, stream_.handle()));
+      require(machine_.launch_graph(graph, device_, stream_.handle()));
+      require(machine_.synchronize_stream(device_, stream_.handle()));
       const std::chrono::duration<double, std::micro> took =
           std::chrono::steady_clock::now() - start;
       times.push_back(took.count() / (2 * kRoundTrips));
@@ -97,19 +101,19 @@ class Rank {
     const auto value_of = [&](int rank) {
       return static_cast<unsigned char>(17 * round + 3 * rank + 1);
     };
-    require(machine_.set_async(source_, value_of(rank_), bytes, rank_, stream_.handle()));
+    require(machine_.set_async(source_, value_of(rank_), bytes, device_, stream_.handle()));
     put(bytes);
     wait();
     std::vector<unsigned char> got(bytes);
-    require(machine_.copy_async(got.data(), received_, bytes, rank_, stream_.handle()));
-    require(machine_.synchronize_stream(rank_, stream_.handle()));
+    require(machine_.copy_async(got.data(), received_, bytes, device_, stream_.handle()));
+    require(machine_.synchronize_stream(device_, stream_.handle()));
     const bool is_right = std::all_of(
         got.begin(), got.end(), [&](unsigned char byte) { return byte == value_of(1 - rank_); });
     require(is_right, "a put of " + std::to_string(bytes) + " bytes arrived wrong");
     // Nobody puts again before both have looked.
     NCCL(ncclSignal, 1 - rank_, 0, 0, 0, comm_, stream());
     wait();
-    require(machine_.synchronize_stream(rank_, stream_.handle()));
+    require(machine_.synchronize_stream(device_, stream_.handle()));
   }
 
   void run() {
@@ -146,6 +150,7 @@ class Rank {
 
   gpu::Machine& machine_;
   const int rank_;
+  const int device_;
   ncclComm_t comm_ = nullptr;
   gpu::Stream stream_;
   std::byte* received_ = nullptr;
@@ -156,11 +161,12 @@ class Rank {
 void run_rank(int rank, const ncclUniqueId& id) { Rank(rank, id).run(); }
 
 // The id goes to the other process, which is started before either touches a GPU.
-int run_processes(const char* path) {
+int run_processes(const char* path, bool are_machines) {
   int pipe_ends[2];
   require(pipe(pipe_ends) == 0, "pipe");
   const pid_t child = fork();
   require(child >= 0, "fork");
+  if (are_machines) setenv("NCCL_HOSTID", child == 0 ? "one" : "zero", 1);
   library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   require(library != nullptr, "cannot load the library");
   ncclUniqueId id;
@@ -192,8 +198,11 @@ int run_threads(const char* path) {
 }  // namespace niccolite
 
 int main(int argc, char** argv) {
-  const bool processes = argc > 1 && std::strcmp(argv[1], "--processes") == 0;
-  const char* const path = argc > 1 + processes ? argv[1 + processes] : "libnccl.so.2";
-  if (argc > 2 + processes) niccolite::most_bytes = std::strtoull(argv[2 + processes], nullptr, 10);
-  return processes ? niccolite::run_processes(path) : niccolite::run_threads(path);
+  const bool are_machines = argc > 1 && std::strcmp(argv[1], "--machines") == 0;
+  const bool are_processes = are_machines || (argc > 1 && std::strcmp(argv[1], "--processes") == 0);
+  const int first = are_processes ? 2 : 1;
+  const char* const path = argc > first ? argv[first] : "libnccl.so.2";
+  if (argc > first + 1) niccolite::most_bytes = std::strtoull(argv[first + 1], nullptr, 10);
+  return are_processes ? niccolite::run_processes(path, are_machines)
+                       : niccolite::run_threads(path);
 }
