@@ -54,9 +54,6 @@ const char* without_network(const Communicator& communicator) {
   if (parameters::gin_enable() == 0)
     return "NCCL_GIN_ENABLE=0 has switched networking for kernels off (ncclCommQueryProperties "
            "says ginType NONE)";
-  if (parameters::gin_enable() != 1 && communicator.machine().kind() == gpu::Kind::Cuda)
-    return "networking for kernels has never run on real GPUs: NCCL_GIN_ENABLE=1 asks for it "
-           "(ncclCommQueryProperties says ginType NONE)";
   if (parameters::gin_type() >= 0 && parameters::gin_type() != NCCL_GIN_TYPE_PROXY)
     return "NCCL_GIN_TYPE asks for networking of another type than 2, which is by proxy "
            "(ncclCommQueryProperties says ginType NONE)";
