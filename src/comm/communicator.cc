@@ -17,6 +17,7 @@
 #include "profiling/profiling.h"
 #include "registry/buffer_exports.h"
 #include "registry/buffer_imports.h"
+#include "registry/captured_buffers.h"
 #include "registry/device_comms.h"
 #include "registry/gins.h"
 #include "registry/windows.h"
@@ -59,7 +60,9 @@ std::string Communicator::describe() const {
 Status Communicator::perform(std::span<calls::Task> tasks) {
   const InUse in_use = use(tasks.front().call);
   TRY(check_operable());
-  Status status = operations_->carry_out(tasks, kConnectTime);
+  std::vector<registry::CapturedBuffer> captured;
+  if (TRY(compares_buffers(tasks))) captured = TRY(compare_held(tasks));
+  Status status = operations_->carry_out(tasks, std::move(captured), kConnectTime);
   if (!status.is_ok()) [[unlikely]]
     return first_cause(std::move(status));
   return status;
@@ -73,10 +76,43 @@ Status Communicator::perform_one_sided(const operations::OneSidedCall& call) {
   return first_cause(one_sided_->run(call, Deadline::after(kConnectTime)));
 }
 
-Result<operations::Chosen> Communicator::choose_launches(std::span<calls::Task> tasks) {
+Result<operations::Chosen> Communicator::choose_launches(
+    std::span<calls::Task> tasks, std::vector<registry::CapturedBuffer> captured) {
   const InUse in_use = use(tasks.front().call);
   TRY(check_operable());
-  return operations_->choose(tasks);
+  return operations_->choose(tasks, std::move(captured));
+}
+
+Result<bool> Communicator::compares_buffers(std::span<const calls::Task> tasks) {
+  if (captured_buffers_ == nullptr) return false;
+  const bool has_collective =
+      std::ranges::any_of(tasks, [](const calls::Task& task) { return !task.call.is_message(); });
+  if (!has_collective || team_windows_ == TeamWindows::NotReached) return false;
+  return TRY(machine_.capture_of(device(), tasks[0].stream)).state != gpu::CaptureState::None;
+}
+
+Result<std::vector<registry::CapturedBuffer>> Communicator::compare_buffers(
+    std::span<const calls::Task> tasks) {
+  const InUse in_use = use(tasks.front().call);
+  TRY(check_operable());
+  return compare_held(tasks);
+}
+
+Result<std::vector<registry::CapturedBuffer>> Communicator::compare_held(
+    std::span<const calls::Task> tasks) {
+  std::vector<const void*> buffers;
+  for (const calls::Task& task : tasks) {
+    if (task.call.is_message()) continue;
+    buffers.push_back(task.input);
+    buffers.push_back(task.output);
+  }
+  return captured_buffers_->compare(buffers, [this] {
+    reach_windows_by_team();
+    if (team_windows_ != TeamWindows::Reached) return false;
+    operations_->open_windows(*buffers_.windows(), /*plans_for_it=*/false,
+                              buffers_.windows()->multicast_base());
+    return true;
+  });
 }
 
 Status Communicator::connect_chosen(operations::Chosen& chosen) {
@@ -153,7 +189,7 @@ Result<const void*> Communicator::register_window(void* user, size_t bytes, int 
   const calls::CallLog::HostCallScope in_call(log_.get(), "ncclCommWindowRegister");
   Result<const void*> handle = buffers_.windows()->add(user, bytes, flags);
   if (handle.is_ok() && handle.value() != nullptr) buffers_.note_window(user, bytes);
-  if (handle.is_ok()) reach_windows_by_team();
+  if (handle.is_ok() && buffers_.windows()->had_symmetric()) reach_windows_by_team();
   open_windows();
   return handle;
 }
@@ -193,15 +229,11 @@ bool Communicator::may_have_multicast() const {
 }
 
 // Operations by the team need slots no more where all ranks pass the same place of a symmetric
-// window. Collective, when all ranks have registered the first one.
+// window. Collective, when all ranks have registered the first one, or capture buffers that are to
+// be some.
 void Communicator::reach_windows_by_team() {
   registry::Windows& windows = *buffers_.windows();
-  // The team for windows must have the same ranks as the team for slots. Across machines, plans do
-  // without windows.
-  if (!has_team_ || !windows.had_symmetric() || !ways_.maps_all_memory() ||
-      windows.team_ranks() != nranks() || team_windows_ != TeamWindows::Untried) {
-    return;
-  }
+  if (!team_may_reach_windows() || team_windows_ != TeamWindows::Untried) return;
   const Status status = windows.begin_multicast();  // fails on all ranks, or on none
   team_windows_ = status.is_ok() ? TeamWindows::Reached : TeamWindows::NotReached;
   if (rank() != 0) return;
@@ -210,6 +242,12 @@ void Communicator::reach_windows_by_team() {
   else
     LOG(Info, Nvls, "the team reaches no windows, so its operations go through its own memory: {}",
         status.message());
+}
+
+// The team for windows must have the same ranks as the team for slots. Across machines, plans do
+// without windows.
+bool Communicator::team_may_reach_windows() const {
+  return has_team_ && ways_.maps_all_memory() && buffers_.windows()->team_ranks() == nranks();
 }
 
 // All ranks have registered the same windows, between the same operations of theirs.

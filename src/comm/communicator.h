@@ -47,6 +47,8 @@ namespace niccolite::operations {
 class OneSided;
 }  // namespace niccolite::operations
 namespace niccolite::registry {
+struct CapturedBuffer;
+class CapturedBuffers;
 struct DeviceComm;
 struct DeviceNeeds;
 class Gins;
@@ -106,7 +108,13 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   /// The calls of a group, all steps of OperationQueue. Only when ready.
   Status perform(std::span<calls::Task> tasks);
   /// The steps of perform(), for groups of several communicators; launch_chosen() for each launch.
-  Result<operations::Chosen> choose_launches(std::span<calls::Task> tasks);
+  /// Do the tasks begin with compare_buffers(), in which all ranks wait for each other? The same on
+  /// all ranks.
+  Result<bool> compares_buffers(std::span<const calls::Task> tasks);
+  /// See registry::CapturedBuffers.
+  Result<std::vector<registry::CapturedBuffer>> compare_buffers(std::span<const calls::Task> tasks);
+  Result<operations::Chosen> choose_launches(std::span<calls::Task> tasks,
+                                             std::vector<registry::CapturedBuffer> captured);
   Status connect_chosen(operations::Chosen& chosen);
   Status launch_chosen(const operations::Chosen& chosen, size_t number);
   Result<double> predict(std::span<const calls::Task> tasks);
@@ -193,7 +201,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status check_operable() const;
   std::unique_ptr<operations::OneSided> make_one_sided();
   std::unique_ptr<registry::Gins> make_gins();
+  bool team_may_reach_windows() const;
   void reach_windows_by_team();
+  Result<std::vector<registry::CapturedBuffer>> compare_held(std::span<const calls::Task> tasks);
   void open_windows();
   void release_device_comm(const void* window);
   /// See transport::PutSink.
@@ -284,6 +294,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::unique_ptr<operations::PlanAgreement> agreement_;  // where all ranks can map all others'
   std::unique_ptr<operations::MessageAgreement> message_agreement_;  // the same
   std::unique_ptr<operations::OperationQueue> operations_;           // of one rank, too
+  std::unique_ptr<registry::CapturedBuffers> captured_buffers_;      // null: the team reaches none
   enum class TeamWindows : uint8_t { Untried, Reached, NotReached };
   TeamWindows team_windows_ = TeamWindows::Untried;  // reach_windows_by_team()
   bool has_team_ = false;                            // make_team() has made one

@@ -258,8 +258,22 @@ Status Group::run_tasks(std::vector<Tasks>& tasks) {
   std::stable_sort(tasks.begin(), tasks.end(), [](const Tasks& a, const Tasks& b) {
     return a.communicator->id_hash() < b.communicator->id_hash();
   });
+  std::vector<std::vector<registry::CapturedBuffer>> captured(tasks.size());
+  std::vector<Job> comparisons;  // ranks wait for each other
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    const Tasks& of = tasks[i];
+    if (!TRY(of.communicator->compares_buffers(of.tasks))) continue;
+    const auto compare = [&of, &found = captured[i]]() -> Status {
+      found = TRY(of.communicator->compare_buffers(of.tasks));
+      return {};
+    };
+    comparisons.push_back({of.communicator, compare, {}});
+  }
+  if (!comparisons.empty()) TRY(run_jobs(comparisons));
   std::vector<operations::Chosen> chosen;
-  for (Tasks& of : tasks) chosen.push_back(TRY(of.communicator->choose_launches(of.tasks)));
+  for (size_t i = 0; i < tasks.size(); ++i)
+    chosen.push_back(
+        TRY(tasks[i].communicator->choose_launches(tasks[i].tasks, std::move(captured[i]))));
   for (size_t i = 0; i < tasks.size(); ++i) TRY(tasks[i].communicator->connect_chosen(chosen[i]));
   for (size_t first = 0, end = 0; first < tasks.size(); first = end) {
     size_t most = 0;

@@ -34,6 +34,7 @@
 #include "profiling/profiling.h"
 #include "registry/buffer_exports.h"
 #include "registry/buffer_imports.h"
+#include "registry/captured_buffers.h"
 #include "registry/device_comms.h"
 #include "registry/gins.h"
 #include "registry/windows.h"
@@ -520,6 +521,9 @@ void Communicator::make_operations(const planner::Settings& settings) {
   auto device_comms =
       std::make_unique<registry::DeviceComms>(machine_, device(), member_.get(), *windows, *gins_);
   buffers_.open_windows(std::move(windows), std::move(device_comms));
+  if (settings.maps_captured && team_may_reach_windows())  // equal on all ranks
+    captured_buffers_ =
+        std::make_unique<registry::CapturedBuffers>(machine_, *member_, *buffers_.windows());
   if (one_sided_ == nullptr) one_sided_ = make_one_sided();
 }
 

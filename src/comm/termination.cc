@@ -19,6 +19,7 @@
 #include "profiling/profiling.h"
 #include "registry/buffer_exports.h"
 #include "registry/buffer_imports.h"
+#include "registry/captured_buffers.h"
 #include "registry/device_comms.h"
 #include "registry/gins.h"
 #include "registry/windows.h"
@@ -342,6 +343,7 @@ void Communicator::release_after_graphs() {
 void Communicator::release() {
   const log::ScopedDevice speaks_for(device());
   if (gins_ != nullptr) gins_->close();  // uses windows and the endpoint
+  captured_buffers_.reset();
   buffers_.close_windows();
   buffers_.close_exports();
   operations_.reset();

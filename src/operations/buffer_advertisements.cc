@@ -59,8 +59,11 @@ void OperationQueue::offer_buffers(const GroupLaunch& launch, Underway& underway
   }
 }
 
-const uint64_t* OperationQueue::shifts_of(const void* pointer, size_t bytes, Uses& uses) {
+const uint64_t* OperationQueue::shifts_of(const void* pointer, size_t bytes, Underway& underway) {
   if (pointer == nullptr) return nullptr;
+  Uses& uses = underway.uses;
+  for (const registry::CapturedBuffer& captured : underway.chosen.captured)
+    if (captured.data == pointer && captured.window->holds(pointer, bytes)) return captured.shifts;
   if (windows_ != nullptr)
     if (const uint64_t* shifts = windows_->shifts_of(pointer, bytes, order_.is_captured()))
       return shifts;
@@ -81,15 +84,15 @@ const uint64_t* OperationQueue::shifts_of(const void* pointer, size_t bytes, Use
 }
 
 // Each launch anew: windows end, and memory is freed and comes back as other memory.
-Buffers OperationQueue::with_shifts(Buffers buffers, Uses& uses) {
-  buffers.input_shifts = shifts_of(buffers.input, buffers.input_bytes, uses);
-  buffers.output_shifts = shifts_of(buffers.output, buffers.output_bytes, uses);
+Buffers OperationQueue::with_shifts(Buffers buffers, Underway& underway) {
+  buffers.input_shifts = shifts_of(buffers.input, buffers.input_bytes, underway);
+  buffers.output_shifts = shifts_of(buffers.output, buffers.output_bytes, underway);
   return buffers;
 }
 
 // Advertises the buffers of a launch that makes offers.
 Buffers OperationQueue::advertise(Buffers buffers, const calls::Call& call, Underway& underway) {
-  buffers = with_shifts(buffers, underway.uses);
+  buffers = with_shifts(buffers, underway);
   if (buffers.input_shifts != nullptr || buffers.output_shifts != nullptr)
     LOG(Trace, Reg, "{}: peers are offered {}", describe(call),
         buffers.output_shifts == nullptr  ? "the input"
@@ -169,7 +172,7 @@ void OperationQueue::note_without_advertisements(const GroupLaunch& launch, Unde
   if (message_agreement_ != nullptr)
     for (size_t work = 0; work < calls.size(); ++work)
       if (calls[work].is_message() && calls[work].request.bytes() > most_by_lines(plans))
-        note_message(calls[work], with_shifts(buffers[work], underway.uses), underway.uses);
+        note_message(calls[work], with_shifts(buffers[work], underway), underway.uses);
   // Collectives by lines, too, that a plan for direct buffers might list with others of their
   // group.
   constexpr size_t kLeastListed = 512 << 10;
@@ -184,7 +187,7 @@ void OperationQueue::note_without_advertisements(const GroupLaunch& launch, Unde
     if (advertisements == Launcher::Advertisements::Taken) {
       agreement_->note_use(underway.chosen.kind, {ReachHistory::Use::Reached});
     } else {
-      note_use(with_shifts(buffers[work], underway.uses), underway);
+      note_use(with_shifts(buffers[work], underway), underway);
     }
   }
 }

@@ -179,15 +179,17 @@ void OperationQueue::open_windows(const registry::Windows& windows, bool plans_f
 }
 
 Status OperationQueue::carry_out(std::span<calls::Task> tasks,
+                                 std::vector<registry::CapturedBuffer> captured,
                                  std::chrono::milliseconds connect_time) {
-  Chosen chosen;
+  Chosen chosen{.tasks = tasks, .captured = std::move(captured)};
   TRY(choose_launches(tasks, chosen));
   if (chosen.is_new) TRY(connect(chosen, Deadline::after(connect_time)));
   return launch(chosen, 0, chosen.launches());
 }
 
-Result<Chosen> OperationQueue::choose(std::span<calls::Task> tasks) {
-  Chosen chosen;
+Result<Chosen> OperationQueue::choose(std::span<calls::Task> tasks,
+                                      std::vector<registry::CapturedBuffer> captured) {
+  Chosen chosen{.tasks = tasks, .captured = std::move(captured)};
   TRY(choose_launches(tasks, chosen));
   return chosen;
 }
@@ -439,10 +441,21 @@ Status OperationQueue::account(Underway& underway) {
   }
   TRY(order_.after(underway.stream));
   if (launch_order_ != nullptr && !is_captured) launch_order_->after();
-  if (!is_captured || underway.uses.empty()) return {};
-  auto kept = std::make_unique<Uses>(std::exchange(underway.uses, {}));
-  TRY(machine_.keep_in_graph(device_, underway.stream, kept.get(),
-                             [](void* held) { delete static_cast<Uses*>(held); }));
+  if (!is_captured) return {};
+  std::vector<std::shared_ptr<const void>> kept(underway.uses.begin(), underway.uses.end());
+  underway.uses.clear();
+  for (const registry::CapturedBuffer& buffer : underway.chosen.captured)
+    kept.push_back(buffer.keeper);
+  return keep_in_graph(underway.stream, std::move(kept));
+}
+
+Status OperationQueue::keep_in_graph(gpu::StreamHandle stream,
+                                     std::vector<std::shared_ptr<const void>> objects) {
+  if (objects.empty()) return {};
+  using Objects = std::vector<std::shared_ptr<const void>>;
+  auto kept = std::make_unique<Objects>(std::move(objects));
+  TRY(machine_.keep_in_graph(device_, stream, kept.get(),
+                             [](void* held) { delete static_cast<Objects*>(held); }));
   static_cast<void>(kept.release());  // the graph owns them now
   return {};
 }

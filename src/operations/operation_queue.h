@@ -29,6 +29,7 @@
 #include "operations/reach_history.h"
 #include "operations/scratch.h"
 #include "operations/stream_order.h"
+#include "registry/captured_buffer.h"
 
 // Every file that includes a communicator includes this file, so types that it only points to are
 // not defined here.
@@ -67,7 +68,8 @@ struct Chosen {
   std::shared_ptr<GroupLaunches> group{};  // shared with `plans`, once it is remembered there
   std::optional<gpu::Capture> capture{};   // of the first task's stream, if it had to be asked
   uint32_t kind = 0;                       // PlanAgreement::kind_of() them, where there is one
-  bool is_new = false;                     // to be connected
+  std::vector<registry::CapturedBuffer> captured{};  // buffers that the team reaches in a graph
+  bool is_new = false;                               // to be connected
 
   size_t launches() const;
 };
@@ -105,14 +107,17 @@ class OperationQueue {
 
   /// The calls of a group, one at least; collectives have more than 0 elements. Sets
   /// Call::goes_direct.
-  Result<Chosen> choose(std::span<calls::Task> tasks);
+  /// `captured`: what registry::CapturedBuffers has found, if the calls are captured.
+  Result<Chosen> choose(std::span<calls::Task> tasks,
+                        std::vector<registry::CapturedBuffer> captured);
   /// Connects new launches, and remembers them for calls to come.
   Status connect(Chosen& chosen, const Deadline& deadline);
   /// Starts `count` of the connected launches, from number `first` on.
   Status launch(const Chosen& chosen, size_t first, size_t count);
   /// All steps for one group. It waits for peers `connect_time` at most, and allocates nothing when
   /// the same calls have been connected before, on one stream.
-  Status carry_out(std::span<calls::Task> tasks, std::chrono::milliseconds connect_time);
+  Status carry_out(std::span<calls::Task> tasks, std::vector<registry::CapturedBuffer> captured,
+                   std::chrono::milliseconds connect_time);
 
   /// From now on peers are offered buffers that lie in windows (executor/protocol/advertisement.h),
   /// and operations are prepared for it. `plans_for_it`: plans are made for buffers that all ranks
@@ -169,6 +174,7 @@ class OperationQueue {
   Status launch_offered(const GroupLaunch& launch, Underway& underway, LaunchOptions& options);
   Status copy(const GroupLaunch& launch, const Underway& underway);
   Status account(Underway& underway);
+  Status keep_in_graph(gpu::StreamHandle stream, std::vector<std::shared_ptr<const void>> objects);
   Status wait_for_joined(gpu::StreamHandle stream, std::span<const gpu::StreamHandle> joined);
   Status let_joined_go_on(gpu::StreamHandle stream, std::span<const gpu::StreamHandle> joined);
   /// Has LaunchOptions::launched recorded as the kernel begins, or right before it.
@@ -186,8 +192,8 @@ class OperationQueue {
   // The offers to peers (buffer_advertisements.cc).
   // Makes the buffers of the launch visible to peers.
   void offer_buffers(const GroupLaunch& launch, Underway& underway);
-  const uint64_t* shifts_of(const void* pointer, size_t bytes, Uses& uses);
-  executor::Buffers with_shifts(executor::Buffers buffers, Uses& uses);
+  const uint64_t* shifts_of(const void* pointer, size_t bytes, Underway& underway);
+  executor::Buffers with_shifts(executor::Buffers buffers, Underway& underway);
   executor::Buffers advertise(executor::Buffers buffers, const calls::Call& call,
                               Underway& underway);
   static constexpr int kByAll = -1;

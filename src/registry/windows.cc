@@ -153,9 +153,13 @@ Result<Windows::Handle> Windows::add_resources(void* memory, size_t bytes) {
   return add(memory, bytes, kSymmetricWindow, Purpose::Resources);
 }
 
+Result<Windows::Handle> Windows::add_captured(void* memory, size_t bytes) {
+  return add(memory, bytes, kSymmetricWindow, Purpose::Captured);
+}
+
 Result<Windows::Handle> Windows::add(void* user, size_t bytes, int flags, Purpose purpose) {
   const bool is_enabled =
-      options_.are_possible && (purpose == Purpose::Resources || parameters::win_enable() != 0);
+      options_.are_possible && (purpose != Purpose::User || parameters::win_enable() != 0);
   Contribution mine = contribute(user, bytes, flags, is_enabled);
   std::vector<WindowPart> parts = TRY(exchange(mine.part));
   const uint64_t number = added_++;
@@ -440,7 +444,7 @@ Result<Windows::Handle> Windows::enter(std::shared_ptr<Window> window, const Fla
     TRY(table_.add({window->user(), window->bytes(), handle}));
   window->is_of_user_ = purpose == Purpose::User;
   live_.emplace(handle, window);
-  by_begin_.emplace(window->user(), window);
+  if (purpose != Purpose::Captured) by_begin_.emplace(window->user(), window);
   if (purpose == Purpose::User) by_number_.emplace(window->number(), window);
   ProcessWindows::instance().add(handle, std::move(window));
   return handle;
@@ -482,7 +486,7 @@ std::shared_ptr<const Window> Windows::find_numbered(uint64_t number) const {
 std::shared_ptr<const Window> Windows::containing(const void* pointer, size_t bytes) const {
   std::lock_guard lock(mutex_);
   std::shared_ptr<const Window> best;
-  for (const auto& [handle, window] : live_)
+  for (const auto& [begin, window] : by_begin_)
     if (window->holds(pointer, bytes) && (best == nullptr || !best->is_symmetric())) best = window;
   return best;
 }
@@ -502,6 +506,12 @@ const uint64_t* Windows::shifts_of(const void* pointer, size_t bytes, bool is_ca
     return window.shifts_;
   }
   return nullptr;
+}
+
+const uint64_t* Windows::shifts_in_graphs(const Window& window) const {
+  std::lock_guard lock(mutex_);
+  window.is_in_graphs_ = true;
+  return window.shifts_;
 }
 
 Result<Windows::Handle> Windows::table() {

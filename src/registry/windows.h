@@ -112,6 +112,9 @@ class Windows {
   /// Registers memory that the library made for kernels of the user: such a window changes no
   /// plan, is in no table(), and is made whatever NCCL_WIN_ENABLE says.
   Result<Handle> add_resources(void* memory, size_t bytes);
+  /// Registers memory of the user's for captured operations, as add_resources() does: no pointer is
+  /// looked for in it.
+  Result<Handle> add_captured(void* memory, size_t bytes);
   /// Local; no work may use the window any more. InvalidArgument: not one of these.
   Status remove(Handle handle);
   /// Null when `handle` is none of these.
@@ -125,6 +128,8 @@ class Windows {
   /// the place of symmetric ones in the team's range (executor::Buffers::input_shifts); else null.
   /// `is_captured`: for a graph, whose replays read them also when the window has ended.
   const uint64_t* shifts_of(const void* pointer, size_t bytes, bool is_captured) const;
+  /// Returns the shifts of a window, for graphs.
+  const uint64_t* shifts_in_graphs(const Window& window) const;
   /// Have all ranks ever had one, and a symmetric one? The same on all of them after each add().
   bool had_any() const { return had_any_; }
   bool had_symmetric() const { return had_symmetric_; }
@@ -212,7 +217,7 @@ class Windows {
   };
 
   /// The owner of a window that add() makes.
-  enum class Purpose : uint8_t { User, Resources };
+  enum class Purpose : uint8_t { User, Resources, Captured };
   struct Contribution {
     WindowPart part;
     std::vector<std::shared_ptr<SharedPiece>> pieces;

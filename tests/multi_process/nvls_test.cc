@@ -76,10 +76,11 @@ ROLE(split_often) {
   return 0;
 }
 
-/// A window of each rank of a process.
+/// Memory of each rank of a process, which is a window if it is registered.
 class WindowsOf {
  public:
-  WindowsOf(const LocalRanks& local, size_t bytes) : local_(local), bytes_(bytes) {
+  WindowsOf(const LocalRanks& local, size_t bytes, bool is_registered = true)
+      : local_(local), bytes_(bytes) {
     memory_.resize(local.comms.size());
     handles_.resize(local.comms.size());
     for (size_t i = 0; i < memory_.size(); ++i) {
@@ -88,6 +89,7 @@ class WindowsOf {
       REQUIRE_CUDA(cudaSetDevice(device));
       REQUIRE_NCCL(ncclMemAlloc(&memory_[i], bytes));
     }
+    if (!is_registered) return;
     REQUIRE_NCCL(ncclGroupStart());
     for (size_t i = 0; i < memory_.size(); ++i)
       REQUIRE_NCCL(ncclCommWindowRegister(local.comms[i], memory_[i], bytes, &handles_[i],
@@ -106,13 +108,31 @@ class WindowsOf {
     for (void* const memory : memory_)
       REQUIRE_CUDA(cudaMemcpy(memory, ones.data(), bytes_, cudaMemcpyHostToDevice));
   }
-  /// An all-reduce from the second half to the first one.
-  void reduce(size_t count) const {
+  /// An all-reduce from the second half to the first one, `shift` bytes further on in each.
+  void reduce(size_t count, size_t shift = 0) const {
     REQUIRE_NCCL(ncclGroupStart());
     for (size_t i = 0; i < memory_.size(); ++i)
-      REQUIRE_NCCL(ncclAllReduce(at(i, bytes_ / 2), at(i, 0), count, ncclFloat, ncclSum,
+      REQUIRE_NCCL(ncclAllReduce(at(i, bytes_ / 2 + shift), at(i, shift), count, ncclFloat, ncclSum,
                                  local_.comms[i], local_.streams[i]));
     REQUIRE_NCCL(ncclGroupEnd());
+  }
+  /// A graph of that on each rank.
+  std::vector<cudaGraphExec_t> capture(size_t count, size_t shift = 0) const {
+    std::vector<cudaGraphExec_t> graphs(local_.comms.size());
+    for (const cudaStream_t stream : local_.streams)
+      REQUIRE_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    reduce(count, shift);
+    for (size_t i = 0; i < graphs.size(); ++i) {
+      cudaGraph_t graph = nullptr;
+      REQUIRE_CUDA(cudaStreamEndCapture(local_.streams[i], &graph));
+      REQUIRE_CUDA(cudaGraphInstantiate(&graphs[i], graph, 0));
+      REQUIRE_CUDA(cudaGraphDestroy(graph));
+    }
+    return graphs;
+  }
+  void launch(const std::vector<cudaGraphExec_t>& graphs) const {
+    for (size_t i = 0; i < graphs.size(); ++i)
+      REQUIRE_CUDA(cudaGraphLaunch(graphs[i], local_.streams[i]));
   }
   bool have_sums(size_t count, int nranks) const {
     for (size_t i = 0; i < memory_.size(); ++i) {
@@ -153,21 +173,11 @@ ROLE(by_team_on_windows) {
   for (const size_t count : {size_t{4}, size_t{1003}, size_t{4096}, size_t{400'000}})
     if (!is_right(count)) return 1;
   constexpr size_t kCount = 200'000;
-  std::vector<cudaGraphExec_t> graphs(local.comms.size());
-  for (const cudaStream_t stream : local.streams)
-    REQUIRE_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-  windows.reduce(kCount);
-  for (size_t i = 0; i < graphs.size(); ++i) {
-    cudaGraph_t graph = nullptr;
-    REQUIRE_CUDA(cudaStreamEndCapture(local.streams[i], &graph));
-    REQUIRE_CUDA(cudaGraphInstantiate(&graphs[i], graph, 0));
-    REQUIRE_CUDA(cudaGraphDestroy(graph));
-  }
+  const std::vector<cudaGraphExec_t> graphs = windows.capture(kCount);
   for (int round = 0; round < 4; ++round) {
     if (round == 2) windows.deregister();
     windows.fill();
-    for (size_t i = 0; i < graphs.size(); ++i)
-      REQUIRE_CUDA(cudaGraphLaunch(graphs[i], local.streams[i]));
+    windows.launch(graphs);
     if (!windows.have_sums(kCount, nranks) || !is_right(4096)) return 2;
   }
   for (const cudaGraphExec_t graph : graphs) REQUIRE_CUDA(cudaGraphExecDestroy(graph));
@@ -179,6 +189,36 @@ ROLE(by_team_on_windows) {
   local.destroy();
   windows.free();
   others.free();
+  return 0;
+}
+
+// id nranks first count: graphs of all-reduces on memory without a window, at one place of all
+// ranks and at another one on each process, beside live ones.
+ROLE(captured_by_team) {
+  const int nranks = std::stoi(arguments[1]), first = std::stoi(arguments[2]);
+  LocalRanks local(to_id(arguments[0]), nranks, first, std::stoi(arguments[3]));
+  constexpr size_t kCount = 200'000;
+  for (int turn = 0; turn < 3; ++turn) {
+    WindowsOf memory(local, 4 << 20, /*is_registered=*/false);
+    const std::vector<cudaGraphExec_t> same = memory.capture(kCount),
+                                       other = memory.capture(kCount, first == 0 ? 0 : 4096);
+    for (int round = 0; round < 3; ++round) {
+      memory.fill();
+      memory.launch(same);
+      if (!memory.have_sums(kCount, nranks)) return 1;
+      memory.fill();
+      memory.launch(other);
+      memory.reduce(16);
+      for (const cudaStream_t stream : local.streams) REQUIRE_CUDA(cudaStreamSynchronize(stream));
+      if (*memory.at(0, first == 0 ? kCount * 4 - 4 : kCount * 4 + 4092) !=
+          static_cast<float>(nranks))
+        return 2;
+    }
+    for (const auto& graphs : {same, other})
+      for (const cudaGraphExec_t graph : graphs) REQUIRE_CUDA(cudaGraphExecDestroy(graph));
+    memory.free();
+  }
+  local.destroy();
   return 0;
 }
 
@@ -435,6 +475,25 @@ TEST(NvlsOverProcesses, OperationsOnWindowsAreRight) {
     EXPECT_THAT(running[0].output(), HasSubstr("Algo NVLS proto SIMPLE"));
     EXPECT_THAT(running[0].output(), HasSubstr("operations by the team load and store symmetric"));
   }
+}
+
+TEST(NvlsOverProcesses, CapturedOperationsNeedNoWindow) {
+  for (const int each : {1, 2}) {
+    const Process::Environment environment{
+        {"NCCL_ALGO", "NVLS"}, {"NCCL_DEBUG", "INFO"}, {"NCCL_DEBUG_SUBSYS", "NVLS"}};
+    std::vector<Process> running = run("captured_by_team", each, environment, environment);
+    for (Process& process : running) EXPECT_EQ(process.wait(), 0) << process.output();
+    EXPECT_THAT(running[0].output(),
+                HasSubstr("captured operations by the team load and store the 4194304 bytes"));
+  }
+}
+
+TEST(NvlsOverProcesses, CapturedBuffersThatCannotBeBoundGoThroughSlots) {
+  const Process::Environment environment{{"NCCL_ALGO", "NVLS"}};
+  Process::Environment broken{{"NCCL_ALGO", "NVLS"}, {"NICCOLITE_VIRTUAL_FAULT", "unbound_later"}};
+  std::vector<Process> running = run("captured_by_team", 2, environment, broken);
+  for (Process& process : running) EXPECT_EQ(process.wait(), 0) << process.output();
+  EXPECT_THAT(running[0].output(), HasSubstr("a window has no multicast addresses: rank 2"));
 }
 
 TEST(NvlsOverProcesses, ARankThatDiesWhileOthersStoreToItsWindowIsAnError) {
