@@ -6,6 +6,7 @@
 #include "registry/buffer_exports.h"
 #include "registry/buffer_imports.h"
 #include "registry/device_comms.h"
+#include "registry/team_buffers.h"
 #include "registry/windows.h"
 #include "transport/net/reducer.h"
 #include "transport/net/user_buffers.h"
@@ -28,6 +29,7 @@ Status Buffers::deregister_range(void* handle) {
   TRY(registrations_.remove(handle));
   if (reducer_ != nullptr) reducer_->remove_user_memory();
   if (of_network_ != nullptr) of_network_->remove_ended();
+  if (of_team_ != nullptr) of_team_->end_unregistered();
   std::lock_guard lock(exports_mutex_);
   if (exports_ != nullptr) exports_->end_unregistered();
   return {};
@@ -46,6 +48,10 @@ void Buffers::share(std::shared_ptr<transport::net::Reducer> reducer) {
 
 void Buffers::share(std::shared_ptr<transport::net::UserBuffers> of_network) {
   of_network_ = std::move(of_network);
+}
+
+void Buffers::share(std::shared_ptr<registry::TeamBuffers> of_team) {
+  of_team_ = std::move(of_team);
 }
 
 void Buffers::note_window(void* user, size_t bytes) {
@@ -115,6 +121,7 @@ size_t Buffers::bytes() const {
 void Buffers::close_windows() {
   std::unique_ptr<registry::Windows> windows;  // ends behind the lock
   std::unique_ptr<registry::DeviceComms> device_comms;
+  if (of_team_ != nullptr) of_team_->close();
   std::lock_guard lock(windows_mutex_);
   windows = std::move(windows_);
   device_comms = std::move(device_comms_);

@@ -18,6 +18,7 @@ namespace niccolite::registry {
 class BufferExports;
 class BufferImports;
 class DeviceComms;
+class TeamBuffers;
 class Window;
 class Windows;
 }  // namespace niccolite::registry
@@ -58,6 +59,9 @@ class Buffers {
   void share(std::shared_ptr<transport::net::Reducer> reducer);
   /// With the network. Before the first registration.
   void share(std::shared_ptr<transport::net::UserBuffers> of_network);
+  /// With the multicast team. After open_windows(), before the first registration.
+  void share(std::shared_ptr<registry::TeamBuffers> of_team);
+  registry::TeamBuffers* of_team() const { return of_team_.get(); }
   /// A window holds that memory of the user's now.
   void note_window(void* user, size_t bytes);
   /// Is all of it registered, or in a window?
@@ -100,6 +104,7 @@ class Buffers {
   std::shared_ptr<registry::BufferImports> imports_;
   std::shared_ptr<transport::net::Reducer> reducer_;         // null: there is none
   std::shared_ptr<transport::net::UserBuffers> of_network_;  // the same
+  std::shared_ptr<registry::TeamBuffers> of_team_;           // the same; uses windows_
   std::mutex windows_mutex_;
   std::unique_ptr<registry::Windows> windows_;
   std::unique_ptr<registry::DeviceComms> device_comms_;  // uses windows_

@@ -8,6 +8,7 @@
 #include "diagnosis/watch.h"
 #include "diagnosis/watchdog.h"
 #include "gpu/machine.h"
+#include "operations/buffer_comparison.h"
 #include "operations/launch_order.h"
 #include "operations/message_agreement.h"
 #include "operations/one_sided.h"
@@ -17,9 +18,9 @@
 #include "profiling/profiling.h"
 #include "registry/buffer_exports.h"
 #include "registry/buffer_imports.h"
-#include "registry/captured_buffers.h"
 #include "registry/device_comms.h"
 #include "registry/gins.h"
+#include "registry/team_buffers.h"
 #include "registry/windows.h"
 #include "transport/endpoint.h"
 
@@ -61,8 +62,10 @@ Status Communicator::perform(std::span<calls::Task> tasks) {
   const InUse in_use = use(tasks.front().call);
   TRY(check_operable());
   std::vector<registry::CapturedBuffer> captured;
-  if (TRY(compares_buffers(tasks))) captured = TRY(compare_held(tasks));
-  Status status = operations_->carry_out(tasks, std::move(captured), kConnectTime);
+  if (comparison_ != nullptr && TRY(comparison_->is_due(tasks)))
+    captured = TRY(comparison_->compare(tasks));
+  Status status = operations_->carry_out(tasks, kConnectTime, std::move(captured));
+  if (comparison_ != nullptr && status.is_ok()) comparison_->launched();
   if (!status.is_ok()) [[unlikely]]
     return first_cause(std::move(status));
   return status;
@@ -84,35 +87,17 @@ Result<operations::Chosen> Communicator::choose_launches(
 }
 
 Result<bool> Communicator::compares_buffers(std::span<const calls::Task> tasks) {
-  if (captured_buffers_ == nullptr) return false;
-  const bool has_collective =
-      std::ranges::any_of(tasks, [](const calls::Task& task) { return !task.call.is_message(); });
-  if (!has_collective || team_windows_ == TeamWindows::NotReached) return false;
-  return TRY(machine_.capture_of(device(), tasks[0].stream)).state != gpu::CaptureState::None;
+  if (comparison_ == nullptr) return false;
+  const InUse in_use = use(tasks.front().call);
+  TRY(check_operable());
+  return comparison_->is_due(tasks);
 }
 
 Result<std::vector<registry::CapturedBuffer>> Communicator::compare_buffers(
     std::span<const calls::Task> tasks) {
   const InUse in_use = use(tasks.front().call);
   TRY(check_operable());
-  return compare_held(tasks);
-}
-
-Result<std::vector<registry::CapturedBuffer>> Communicator::compare_held(
-    std::span<const calls::Task> tasks) {
-  std::vector<const void*> buffers;
-  for (const calls::Task& task : tasks) {
-    if (task.call.is_message()) continue;
-    buffers.push_back(task.input);
-    buffers.push_back(task.output);
-  }
-  return captured_buffers_->compare(buffers, [this] {
-    reach_windows_by_team();
-    if (team_windows_ != TeamWindows::Reached) return false;
-    operations_->open_windows(*buffers_.windows(), /*plans_for_it=*/false,
-                              buffers_.windows()->multicast_base());
-    return true;
-  });
+  return comparison_->compare(tasks);
 }
 
 Status Communicator::connect_chosen(operations::Chosen& chosen) {
@@ -124,7 +109,9 @@ Status Communicator::connect_chosen(operations::Chosen& chosen) {
 Status Communicator::launch_chosen(const operations::Chosen& chosen, size_t number) {
   const InUse in_use = use(chosen.tasks.front().call);
   TRY(check_operable());
-  return operations_->launch(chosen, number, 1);
+  TRY(operations_->launch(chosen, number, 1));
+  if (comparison_ != nullptr) comparison_->launched();
+  return {};
 }
 
 Result<double> Communicator::predict(std::span<const calls::Task> tasks) {

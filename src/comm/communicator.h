@@ -44,11 +44,11 @@
 
 // The API's sources include this file: classes that it only points to are not defined here.
 namespace niccolite::operations {
+class BufferComparison;
 class OneSided;
 }  // namespace niccolite::operations
 namespace niccolite::registry {
 struct CapturedBuffer;
-class CapturedBuffers;
 struct DeviceComm;
 struct DeviceNeeds;
 class Gins;
@@ -111,7 +111,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   /// Do the tasks begin with compare_buffers(), in which all ranks wait for each other? The same on
   /// all ranks.
   Result<bool> compares_buffers(std::span<const calls::Task> tasks);
-  /// See registry::CapturedBuffers.
+  /// See operations::BufferComparison.
   Result<std::vector<registry::CapturedBuffer>> compare_buffers(std::span<const calls::Task> tasks);
   Result<operations::Chosen> choose_launches(std::span<calls::Task> tasks,
                                              std::vector<registry::CapturedBuffer> captured);
@@ -203,7 +203,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::unique_ptr<registry::Gins> make_gins();
   bool team_may_reach_windows() const;
   void reach_windows_by_team();
-  Result<std::vector<registry::CapturedBuffer>> compare_held(std::span<const calls::Task> tasks);
+  void make_comparison(bool of_captured);
   void open_windows();
   void release_device_comm(const void* window);
   /// See transport::PutSink.
@@ -294,7 +294,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::unique_ptr<operations::PlanAgreement> agreement_;  // where all ranks can map all others'
   std::unique_ptr<operations::MessageAgreement> message_agreement_;  // the same
   std::unique_ptr<operations::OperationQueue> operations_;           // of one rank, too
-  std::unique_ptr<registry::CapturedBuffers> captured_buffers_;      // null: the team reaches none
+  std::unique_ptr<operations::BufferComparison> comparison_;  // null: a team reaches no buffers
   enum class TeamWindows : uint8_t { Untried, Reached, NotReached };
   TeamWindows team_windows_ = TeamWindows::Untried;  // reach_windows_by_team()
   bool has_team_ = false;                            // make_team() has made one

@@ -22,6 +22,7 @@
 #include "gpu/machine.h"
 #include "gpu/virtual/tasks.h"
 #include "observe/network_events.h"
+#include "operations/buffer_comparison.h"
 #include "operations/launch_order.h"
 #include "operations/launcher.h"
 #include "operations/message_agreement.h"
@@ -34,9 +35,9 @@
 #include "profiling/profiling.h"
 #include "registry/buffer_exports.h"
 #include "registry/buffer_imports.h"
-#include "registry/captured_buffers.h"
 #include "registry/device_comms.h"
 #include "registry/gins.h"
+#include "registry/team_buffers.h"
 #include "registry/windows.h"
 #include "transport/carrier.h"
 #include "transport/endpoint.h"
@@ -521,10 +522,36 @@ void Communicator::make_operations(const planner::Settings& settings) {
   auto device_comms =
       std::make_unique<registry::DeviceComms>(machine_, device(), member_.get(), *windows, *gins_);
   buffers_.open_windows(std::move(windows), std::move(device_comms));
-  if (settings.maps_captured && team_may_reach_windows())  // equal on all ranks
-    captured_buffers_ =
-        std::make_unique<registry::CapturedBuffers>(machine_, *member_, *buffers_.windows());
+  if (team_may_reach_windows()) make_comparison(settings.maps_captured);
   if (one_sided_ == nullptr) one_sided_ = make_one_sided();
+}
+
+// All ranks have the same settings.
+void Communicator::make_comparison(bool of_captured) {
+  buffers_.share(std::make_shared<registry::TeamBuffers>(machine_, *member_, *buffers_.windows(),
+                                                         buffers_.registrations()));
+  operations_->reach_by_team(*buffers_.of_team());
+  comparison_ =
+      std::make_unique<operations::BufferComparison>(operations::BufferComparison::Options{
+          .machine = machine_,
+          .device = device(),
+          .rank = rank(),
+          .nranks = nranks(),
+          .abort = lifetime_.waits(),
+          .tell =
+              [this](int peer, std::span<const std::byte> message) {
+                peers_.tell(peer, Question::TeamBuffers, message);
+              },
+          .buffers = *buffers_.of_team(),
+          .reach =
+              [this] {
+                reach_windows_by_team();
+                if (team_windows_ != TeamWindows::Reached) return false;
+                operations_->open_windows(*buffers_.windows(), /*plans_for_it=*/false,
+                                          buffers_.windows()->multicast_base());
+                return true;
+              },
+          .of_captured = of_captured});
 }
 
 void Communicator::start_tuning(const planner::Settings& settings) {

@@ -23,6 +23,7 @@ enum class Question : uint8_t {
   UnmapBuffer,   // none: registry::BufferImports::unmap()
   Plans,         // none: PlanAgreement::note()
   MessagePlans,  // none: MessageAgreement::note()
+  TeamBuffers,   // none: BufferComparison::note()
   Tune,          // Tuning::answer()
   Arrivals,      // arrivals_of(): when did you come to your collectives?
   Decide,        // Watch::decide(), with an empty answer

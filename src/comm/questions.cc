@@ -6,6 +6,7 @@
 #include "diagnosis/stragglers.h"
 #include "diagnosis/watch.h"
 #include "observe/dumps.h"
+#include "operations/buffer_comparison.h"
 #include "operations/message_agreement.h"
 #include "operations/one_sided.h"
 #include "operations/plan_agreement.h"
@@ -106,6 +107,10 @@ Result<Bytes> Communicator::answer(int from, std::span<const std::byte> request)
     case Question::MessagePlans:
       if (message_agreement_ == nullptr) break;
       TRY(message_agreement_->note(from, reader.rest()));
+      return Bytes();
+    case Question::TeamBuffers:
+      if (comparison_ == nullptr) break;
+      TRY(comparison_->note(from, reader.rest()));
       return Bytes();
     case Question::Tune:
       if (tuning_ == nullptr) break;

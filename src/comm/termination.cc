@@ -11,6 +11,7 @@
 #include "diagnosis/watchdog.h"
 #include "gpu/machine.h"
 #include "observe/dumps.h"
+#include "operations/buffer_comparison.h"
 #include "operations/message_agreement.h"
 #include "operations/one_sided.h"
 #include "operations/plan_agreement.h"
@@ -19,7 +20,6 @@
 #include "profiling/profiling.h"
 #include "registry/buffer_exports.h"
 #include "registry/buffer_imports.h"
-#include "registry/captured_buffers.h"
 #include "registry/device_comms.h"
 #include "registry/gins.h"
 #include "registry/windows.h"
@@ -343,10 +343,10 @@ void Communicator::release_after_graphs() {
 void Communicator::release() {
   const log::ScopedDevice speaks_for(device());
   if (gins_ != nullptr) gins_->close();  // uses windows and the endpoint
-  captured_buffers_.reset();
   buffers_.close_windows();
   buffers_.close_exports();
   operations_.reset();
+  comparison_.reset();
   agreement_.reset();
   message_agreement_.reset();
   tuning_.reset();

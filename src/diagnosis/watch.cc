@@ -44,9 +44,7 @@ void Watch::look() {
   is_over_ = is_over_ || hooks_.has_failed();
   std::optional<Wait> wait;
   if (report.kind != ReportKind::None && is_other_rank(static_cast<int>(report.peer), rank_)) {
-    if (report.kind == ReportKind::OtherMemory) {
-      if (!is_over_) examine_memory(report);
-    } else if (report.kind == ReportKind::Mismatch) {
+    if (report.kind == ReportKind::Mismatch) {
       if (!std::exchange(mismatch_, mismatch_.value_or(report))) noticed_ = looked_;
     } else {
       wait = {.kind = kind_of(report),
@@ -146,19 +144,6 @@ void Watch::hear_complaints() {
       LOG(Warn, Coll, "{}", text);
     }
   }
-}
-
-// One address of a team stands for one place in the windows of all ranks.
-void Watch::examine_memory(const Report& report) {
-  const auto peer = static_cast<int>(report.peer);
-  const Account mine = own_account(peer);
-  const calls::LoggedCall* const logged = mine.find(report.own_tag, peer);
-  fail_all(Status::invalid_usage(
-      "rank {} and rank {} pass different memory to {}: one has a buffer in a symmetric window, "
-      "and "
-      "the other has none there, or at another offset. All ranks pass the same offset of the same "
-      "window (NCCL_WIN_COLL_SYMMETRIC), or none passes a window",
-      rank_, peer, logged == nullptr ? "an operation" : describe(logged->call)));
 }
 
 // A report was stored since the look before, which left none.

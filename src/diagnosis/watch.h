@@ -127,7 +127,6 @@ class Watch {
 
   // This rank's waits, and the reports on them (watch.cc).
   executor::Report take_report(Time* earliest, Time* latest);
-  void examine_memory(const executor::Report& report) EXCLUDES(mutex_);
   static bool is_same_operation(const Wait& before, const Wait& wait);
   void keep_wait(Wait& wait) EXCLUDES(mutex_);
   executor::ReportKind kind_of(const executor::Report& report) const;

@@ -10,8 +10,7 @@
 // both ranks. It is told again after every such interval while the same wait lasts, so that the
 // host knows for how long it has lasted. Where it is known, the kind tells whether a receiver waits
 // or a sender; one that waits for an acknowledgement has sent all its data, and the peer's proxy
-// has to confirm them (protocol/user_memory.h), whatever the peer calls. OtherMemory: `peer` has
-// advertised another place of a team's windows than the own call has. A mismatch is not replaced
+// has to confirm them (protocol/user_memory.h), whatever the peer calls. A mismatch is not replaced
 // by a wait, except on GPUs for some milliseconds. What the host does with reports:
 // docs/design/failures.md.
 #pragma once
@@ -31,15 +30,13 @@ enum class ReportKind : uint8_t {
   Mismatch,
   WaitingForData,
   WaitingForCredit,
-  WaitingForAcknowledgement,
-  OtherMemory
+  WaitingForAcknowledgement
 };
 /// The last that is of a wait.
 inline constexpr ReportKind kLastReportKind = ReportKind::WaitingForAcknowledgement;
 
 constexpr bool is_wait(ReportKind kind) {
-  return kind != ReportKind::None && kind != ReportKind::Mismatch &&
-         kind != ReportKind::OtherMemory;
+  return kind != ReportKind::None && kind != ReportKind::Mismatch;
 }
 constexpr bool is_wait_of_sender(ReportKind kind) {
   return kind == ReportKind::WaitingForCredit || kind == ReportKind::WaitingForAcknowledgement;

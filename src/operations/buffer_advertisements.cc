@@ -10,6 +10,7 @@
 #include "operations/plan_agreement.h"
 #include "operations/plans.h"
 #include "registry/buffer_exports.h"
+#include "registry/team_buffers.h"
 #include "registry/windows.h"
 
 namespace niccolite::operations {
@@ -51,7 +52,7 @@ void OperationQueue::offer_buffers(const GroupLaunch& launch, Underway& underway
   const bool is_noted = agreement_ != nullptr && !order_.is_captured();
   if (is_noted && exports_ == nullptr) note_openness(launch, underway);
   if (launch.launcher->advertises()) {
-    if (windows_ == nullptr && exports_ == nullptr) return;
+    if (windows_ == nullptr && exports_ == nullptr) return;  // a team opens windows, too
     for (size_t work = 0; work < underway.buffers.size(); ++work)
       underway.buffers[work] = advertise(underway.buffers[work], launch.calls[work], underway);
   } else if (is_noted && exports_ != nullptr) {
@@ -67,6 +68,8 @@ const uint64_t* OperationQueue::shifts_of(const void* pointer, size_t bytes, Und
   if (windows_ != nullptr)
     if (const uint64_t* shifts = windows_->shifts_of(pointer, bytes, order_.is_captured()))
       return shifts;
+  if (team_buffers_ != nullptr && !order_.is_captured())
+    if (const uint64_t* shifts = team_buffers_->shifts_of(pointer, bytes)) return shifts;
   if (exports_ == nullptr) return nullptr;
   // In the same call it need not be looked for again. A list's buffers lie in few allocations.
   constexpr std::ptrdiff_t kMostLooks = 8;

@@ -179,8 +179,8 @@ void OperationQueue::open_windows(const registry::Windows& windows, bool plans_f
 }
 
 Status OperationQueue::carry_out(std::span<calls::Task> tasks,
-                                 std::vector<registry::CapturedBuffer> captured,
-                                 std::chrono::milliseconds connect_time) {
+                                 std::chrono::milliseconds connect_time,
+                                 std::vector<registry::CapturedBuffer> captured) {
   Chosen chosen{.tasks = tasks, .captured = std::move(captured)};
   TRY(choose_launches(tasks, chosen));
   if (chosen.is_new) TRY(connect(chosen, Deadline::after(connect_time)));

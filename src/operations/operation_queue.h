@@ -40,6 +40,7 @@ namespace niccolite::planner {
 struct Settings;
 }
 namespace niccolite::registry {
+class TeamBuffers;
 class BufferExport;
 class BufferExports;
 class Windows;
@@ -107,17 +108,17 @@ class OperationQueue {
 
   /// The calls of a group, one at least; collectives have more than 0 elements. Sets
   /// Call::goes_direct.
-  /// `captured`: what registry::CapturedBuffers has found, if the calls are captured.
+  /// `captured`: what registry::TeamBuffers has found, if the calls are captured.
   Result<Chosen> choose(std::span<calls::Task> tasks,
-                        std::vector<registry::CapturedBuffer> captured);
+                        std::vector<registry::CapturedBuffer> captured = {});
   /// Connects new launches, and remembers them for calls to come.
   Status connect(Chosen& chosen, const Deadline& deadline);
   /// Starts `count` of the connected launches, from number `first` on.
   Status launch(const Chosen& chosen, size_t first, size_t count);
   /// All steps for one group. It waits for peers `connect_time` at most, and allocates nothing when
   /// the same calls have been connected before, on one stream.
-  Status carry_out(std::span<calls::Task> tasks, std::vector<registry::CapturedBuffer> captured,
-                   std::chrono::milliseconds connect_time);
+  Status carry_out(std::span<calls::Task> tasks, std::chrono::milliseconds connect_time,
+                   std::vector<registry::CapturedBuffer> captured = {});
 
   /// From now on peers are offered buffers that lie in windows (executor/protocol/advertisement.h),
   /// and operations are prepared for it. `plans_for_it`: plans are made for buffers that all ranks
@@ -125,6 +126,9 @@ class OperationQueue {
   /// (executor::Launch::team_windows), or null. All ranks call it between the same operations; it
   /// may be repeated. `windows` outlive the queue, or its operations.
   void open_windows(const registry::Windows& windows, bool plans_for_it, std::byte* team);
+  /// Live operations reach the buffers of `team` from now on, which outlives the queue, or its
+  /// operations.
+  void reach_by_team(const registry::TeamBuffers& team) { team_buffers_ = &team; }
   /// Waits until everything launched is done, launches of graphs included; false at the deadline.
   Result<bool> drain(Deadline deadline) { return order_.drain(deadline); }
   /// See StreamOrder::mark().
@@ -219,7 +223,8 @@ class OperationQueue {
   Scratch scratch_;
   const registry::Windows* windows_ = nullptr;  // once they are open
   std::byte* team_windows_ = nullptr;           // as open_windows() has it
-  Uses uses_;                                   // these two: empty but for Underway
+  const registry::TeamBuffers* team_buffers_ = nullptr;
+  Uses uses_;  // these two: empty but for Underway
   std::vector<executor::Buffers> buffers_;
   StreamOrder order_;
   int last_short_ctas_ = 0;  // of the last launch; 0: it was none of Launcher::is_short()

@@ -101,8 +101,11 @@ void PlanAgreement::publish_next_change() {
 void PlanAgreement::note_use(Kinds kind, const ReachHistory::Use& use) {
   ReachHistory& history = histories_[static_cast<size_t>(std::countr_zero(kind))];
   history.note(use);
-  if (history.wishes_reach() == ((wish_.for_reach & kind) != 0)) return;
-  wish_ = {.for_reach = wish_.for_reach ^ kind, .number = wish_.number + 1};
+  if (history.wishes_reach() != ((wish_.for_reach & kind) != 0)) wish(wish_.for_reach ^ kind);
+}
+
+void PlanAgreement::wish(Kinds kinds) {
+  wish_ = {.for_reach = kinds, .number = wish_.number + 1};
   deliver({{0, {.kind = Kind::Wish, .kinds = wish_.for_reach, .number = wish_.number}}});
 }
 

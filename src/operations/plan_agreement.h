@@ -69,6 +69,8 @@ class PlanAgreement {
   /// The kinds that the last begin() has returned: it waits for nothing.
   Kinds agreed() const { return for_reach_; }
 
+  /// Wishes that these kinds, and no others, be planned so. Not with note_use().
+  void wish(Kinds kinds) EXCLUDES(mutex_);
   /// Notes a launch of an operation of this kind, whose buffers are advertised to peers.
   void note_use(Kinds kind, const ReachHistory::Use& use) EXCLUDES(mutex_);
 

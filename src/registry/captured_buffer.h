@@ -1,5 +1,5 @@
 // CapturedBuffer: a buffer of a captured operation that all ranks pass at the same place of a
-// window (captured_buffers.h).
+// window (team_buffers.h).
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // Operations by a multicast team on symmetric windows, without slots (NVLS).
-#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
 #include <string>
 #include <thread>
@@ -9,10 +9,6 @@
 
 namespace niccolite::test {
 namespace {
-
-using testing::AllOf;
-using testing::ContainsRegex;
-using testing::HasSubstr;
 
 /// Memory of every rank of a cluster, which is a window.
 class ClusterWindow {
@@ -79,43 +75,44 @@ TEST(NvlsWindows, EveryOperationIsRight) {
   }
 }
 
-/// An all-reduce whose last rank has its buffer at another offset than the others.
-std::string all_reduce_at(Cluster& cluster, const ClusterWindow& window, unsigned char* last) {
-  constexpr size_t kCount = 4096;
+/// An all-reduce of ones, in place at 1 MiB of a window; the last rank's is at `last`. Returns
+/// whether all sums are right.
+bool sums_are_right(Cluster& cluster, const ClusterWindow& window, unsigned char* last) {
+  constexpr size_t kCount = 40'000;
   const int n = cluster.nranks();
+  const std::vector<float> ones(kCount, 1);
+  const auto data_of = [&](int rank) { return rank == n - 1 ? last : window.at(rank, 1 << 20); };
+  for (int rank = 0; rank < n; ++rank)
+    EXPECT_CUDA(
+        cudaMemcpy(data_of(rank), ones.data(), kCount * sizeof(float), cudaMemcpyHostToDevice));
   EXPECT_NCCL(ncclGroupStart());
-  for (int rank = 0; rank < n; ++rank) {
-    unsigned char* const data = rank == n - 1 ? last : window.at(rank, 1 << 20);
-    EXPECT_NCCL(ncclAllReduce(data, data, kCount, ncclFloat, ncclSum, cluster.comm(rank),
-                              cluster.stream(rank)));
-  }
+  for (int rank = 0; rank < n; ++rank)
+    EXPECT_NCCL(ncclAllReduce(data_of(rank), data_of(rank), kCount, ncclFloat, ncclSum,
+                              cluster.comm(rank), cluster.stream(rank)));
   EXPECT_NCCL(ncclGroupEnd());
-  std::string told;
+  bool are_right = true;
   for (int rank = 0; rank < n; ++rank) {
-    ncclResult_t state = ncclSuccess;
-    while (state == ncclSuccess && cudaStreamQuery(cluster.stream(rank)) == cudaErrorNotReady)
-      EXPECT_NCCL(ncclCommGetAsyncError(cluster.comm(rank), &state));
-    EXPECT_EQ(state, ncclInvalidUsage);
-    told += ncclGetLastError(cluster.comm(rank));
+    EXPECT_CUDA(cudaStreamSynchronize(cluster.stream(rank)));
+    std::vector<float> sums(kCount);
+    EXPECT_CUDA(
+        cudaMemcpy(sums.data(), data_of(rank), kCount * sizeof(float), cudaMemcpyDeviceToHost));
+    are_right &= sums == std::vector<float>(kCount, static_cast<float>(n));
   }
-  cluster.abort();
-  return told;
+  return are_right;
 }
 
-TEST(NvlsWindows, AnotherOffsetOnOneRankIsNamed) {
-  TeamCluster team(3);
-  ClusterWindow window(*team, 4 << 20);
-  EXPECT_THAT(all_reduce_at(*team, window, window.at(2, 2 << 20)),
-              ContainsRegex("rank [0-9] and rank [0-9] pass different memory to "
-                            "ncclAllReduce.*NCCL_WIN_COLL_SYMMETRIC"));
-}
-
-TEST(NvlsWindows, ABufferOfOneRankThatIsNoWindowIsNamed) {
-  TeamCluster team(3);
-  ClusterWindow window(*team, 4 << 20);
-  const DeviceBuffer plain(2, 4096 * sizeof(float));
-  EXPECT_THAT(all_reduce_at(*team, window, plain.data()),
-              ContainsRegex("rank [0-9] and rank [0-9] pass different memory to ncclAllReduce"));
+// The operation goes through slots on all ranks, whoever is the odd one.
+TEST(NvlsWindows, AnotherPlaceOnOneRankIsNoError) {
+  for (const int nranks : {2, 3, 4}) {
+    TeamCluster team(nranks);
+    ClusterWindow window(*team, 4 << 20);
+    const DeviceBuffer plain(nranks - 1, 40'000 * sizeof(float));
+    for (int round = 0; round < 3; ++round) {
+      EXPECT_TRUE(sums_are_right(*team, window, window.at(nranks - 1, 2 << 20)));
+      EXPECT_TRUE(sums_are_right(*team, window, plain.data()));
+      EXPECT_TRUE(sums_are_right(*team, window, window.at(nranks - 1, 1 << 20)));
+    }
+  }
 }
 
 /// Memory of every rank that is in no window, where captured operations have their buffers.
@@ -260,6 +257,91 @@ TEST(NvlsCaptured, GoBesideWindowsAndLiveOperations) {
     EXPECT_EQ(captured.run(round), 0U);
     ASSERT_NO_FATAL_FAILURE(check(*team, c, window.memory()));
   }
+}
+
+/// Registrations of a memory on every rank.
+class Registered {
+ public:
+  Registered(Cluster& cluster, const ClusterMemory& memory, size_t bytes) : cluster_(cluster) {
+    for (int rank = 0; rank < cluster.nranks(); ++rank)
+      EXPECT_NCCL(ncclCommRegister(cluster.comm(rank), memory.at(rank, 0), bytes,
+                                   &handles_.emplace_back()));
+  }
+  Registered(const Registered&) = delete;
+  ~Registered() {
+    for (int rank = 0; rank < cluster_.nranks(); ++rank)
+      EXPECT_NCCL(ncclCommDeregister(cluster_.comm(rank), handles_[static_cast<size_t>(rank)]));
+  }
+
+ private:
+  Cluster& cluster_;
+  std::vector<void*> handles_;
+};
+
+/// Live all-reduces of new values each, in place at `offset`, `step` further on each next rank.
+/// Returns how many sums are wrong.
+size_t reduce_again_and_again(Cluster& cluster, const ClusterMemory& memory, int times,
+                              size_t offset, size_t step = 0) {
+  constexpr size_t kCount = 20'000;
+  const int n = cluster.nranks();
+  const auto data_of = [&](int rank) {
+    return memory.at(rank, offset + step * static_cast<size_t>(rank));
+  };
+  size_t wrong = 0;
+  for (int time = 0; time < times; ++time) {
+    const std::vector<float> values(kCount, static_cast<float>(time));
+    for (int rank = 0; rank < n; ++rank)
+      EXPECT_CUDA(
+          cudaMemcpy(data_of(rank), values.data(), kCount * sizeof(float), cudaMemcpyHostToDevice));
+    EXPECT_NCCL(ncclGroupStart());
+    for (int rank = 0; rank < n; ++rank)
+      EXPECT_NCCL(ncclAllReduce(data_of(rank), data_of(rank), kCount, ncclFloat, ncclSum,
+                                cluster.comm(rank), cluster.stream(rank)));
+    EXPECT_NCCL(ncclGroupEnd());
+    for (int rank = 0; rank < n; ++rank) {
+      EXPECT_CUDA(cudaStreamSynchronize(cluster.stream(rank)));
+      std::vector<float> sums(kCount);
+      EXPECT_CUDA(
+          cudaMemcpy(sums.data(), data_of(rank), kCount * sizeof(float), cudaMemcpyDeviceToHost));
+      for (const float sum : sums) wrong += sum != static_cast<float>(time * n);
+    }
+  }
+  return wrong;
+}
+
+// Ranks compare them before some later operation; then all are right, wherever they lie.
+TEST(NvlsRegistered, BuffersAreRightBeforeAndAfterRanksCompareThem) {
+  constexpr size_t kBytes = 4 << 20;
+  for (const int nranks : {2, 3}) {
+    TeamCluster team(nranks);
+    const ClusterMemory memory(*team, kBytes), other(*team, kBytes);
+    for (int turn = 0; turn < 3; ++turn) {
+      const Registered one(*team, memory, kBytes), two(*team, other, kBytes);
+      EXPECT_EQ(reduce_again_and_again(*team, memory, 150, 0), 0U);
+      EXPECT_EQ(reduce_again_and_again(*team, memory, 20, 4096, 8192), 0U);  // other places
+      EXPECT_EQ(reduce_again_and_again(*team, other, 150, 1 << 20), 0U);
+      EXPECT_EQ(reduce_again_and_again(*team, memory, 20, 0), 0U);
+    }
+    EXPECT_EQ(reduce_again_and_again(*team, memory, 20, 0), 0U);  // registered no more
+  }
+}
+
+// Ranks need not register alike.
+TEST(NvlsRegistered, ARankThatRegistersNothingIsNoError) {
+  constexpr size_t kBytes = 4 << 20;
+  TeamCluster team(3);
+  const ClusterMemory memory(*team, kBytes);
+  void* handle = nullptr;
+  EXPECT_NCCL(ncclCommRegister((*team).comm(1), memory.at(1, 0), kBytes, &handle));
+  EXPECT_EQ(reduce_again_and_again(*team, memory, 200, 0), 0U);
+  {
+    const Registered all(*team, memory, kBytes);
+    EXPECT_EQ(reduce_again_and_again(*team, memory, 200, 0), 0U);
+  }
+  // Rank 1 has its registration still, and its window with it.
+  EXPECT_EQ(reduce_again_and_again(*team, memory, 50, 0), 0U);
+  EXPECT_NCCL(ncclCommDeregister((*team).comm(1), handle));
+  EXPECT_EQ(reduce_again_and_again(*team, memory, 50, 0), 0U);
 }
 
 }  // namespace

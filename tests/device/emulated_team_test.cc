@@ -6,7 +6,7 @@
 #include <deque>
 
 #include "executor/cuda/launch/launch_header.h"
-#include "executor/report.h"
+#include "executor/protocol/advertisement.h"
 #include "planner/form.h"
 #include "tests/device/emulated_gpu.h"
 #include "tests/executor/host/cluster.h"
@@ -129,12 +129,24 @@ TEST(EmulatedTeam, RunsEveryAlgorithmThatGoesByOne) {
   EXPECT_GE(algorithms, 4 * 5);
 }
 
+/// Ranks, a bit each, whose buffers lie elsewhere than other ranks' buffers.
+struct Odd {
+  uint32_t further = 0;  // by a unit
+  uint32_t nowhere = 0;  // they are not known to be in windows
+  static bool has(uint32_t ranks, int rank) { return (ranks >> rank & 1) != 0; }
+};
+
 /// The ranks' buffers of an operation, in their windows: at one place, but for a rank's own.
 class InWindows {
  public:
   static constexpr size_t kBytes = 128 << 10;  // of a window: inputs, then outputs
-  InWindows(const Cluster& cluster, const Case& of, const executor::host::OperationBuffers& plain)
-      : cluster_(cluster), plain_(plain), buffers_(plain), is_in_place_(of.options.is_in_place) {
+  InWindows(const Cluster& cluster, const Case& of, const executor::host::OperationBuffers& plain,
+            Odd odd)
+      : cluster_(cluster),
+        plain_(plain),
+        buffers_(plain),
+        is_in_place_(of.options.is_in_place),
+        odd_(odd) {
     const schedule::Collective collective = cluster.schedule().collective;
     const size_t bytes = of.count * executor::size_of(of.type);
     const size_t of_all = bytes * static_cast<size_t>(cluster.nranks());
@@ -151,8 +163,9 @@ class InWindows {
       std::fill_n(window, kBytes, kPoison);
       // A rank without an input, or without an output, has the other one where all have it.
       const bool is_shared = is_in_place_ && input != nullptr && output != nullptr;
-      std::byte* inputs = window + kBytes / 4;
-      std::byte* outputs = window + kBytes / 2;
+      const size_t further = Odd::has(odd.further, rank) ? executor::advertisement::kAlignment : 0;
+      std::byte* inputs = window + kBytes / 4 + further;
+      std::byte* outputs = window + kBytes / 2 + further;
       if (is_in_place_ && is_one) outputs = inputs;
       if (is_shared && gathers) inputs = outputs + (input - output);
       if (is_shared && !gathers && !is_one) outputs = inputs + (output - input);
@@ -165,6 +178,7 @@ class InWindows {
   void use_in(std::vector<Launch>& launches) const {
     for (int rank = 0; rank < cluster_.nranks(); ++rank)
       for (executor::Work& work : launches[static_cast<size_t>(rank)].works) {
+        if (Odd::has(odd_.nowhere, rank)) continue;
         if (work.buffers.input != nullptr) work.buffers.input_shifts = cluster_.shifts_of(rank);
         if (work.buffers.output != nullptr) work.buffers.output_shifts = cluster_.shifts_of(rank);
       }
@@ -187,13 +201,14 @@ class InWindows {
   executor::host::OperationBuffers buffers_;
   size_t input_bytes_ = 0, output_bytes_ = 0;
   const bool is_in_place_;
+  const Odd odd_;
 };
 
-void run_on_windows(Cluster& cluster, const Case& of) {
+void run_on_windows(Cluster& cluster, const Case& of, Odd odd = {}) {
   OperandOptions options = of.options;
   options.reduction = Reduction{.op = of.op};
   const Operands operands(cluster.schedule(), of.type, {of.count}, options);
-  const InWindows windows(cluster, of, operands.addresses());
+  const InWindows windows(cluster, of, operands.addresses(), odd);
   std::vector<Launch> launches = cluster.launches(
       {.count = of.count, .type = of.type, .reduction = options.reduction}, windows.buffers());
   windows.use_in(launches);
@@ -248,28 +263,36 @@ TEST(EmulatedTeam, RunsOnWindowsWithoutSlots) {
   EXPECT_GE(without_slots, 3 * 3 * 5);
 }
 
-// All others have their buffers at one place.
-TEST(EmulatedTeam, ReportsARankWithAnotherPlace) {
-  const planner::Form* const form =
-      planner::find_form(schedule::Collective::AllReduce, "two_shot_workers");
-  for (const bool is_plain : {false, true}) {
-    Cluster cluster = Cluster::by_team(form->build(3, {}).take(), shape_of(1), InWindows::kBytes);
-    const Case of{.count = 256};
-    const Operands operands(cluster.schedule(), of.type, {of.count}, {});
-    const InWindows windows(cluster, of, operands.addresses());
-    std::vector<Launch> launches =
-        cluster.launches({.count = of.count, .type = of.type}, windows.buffers());
-    windows.use_in(launches);
-    executor::Buffers& last = launches[2].works[0].buffers;
-    if (is_plain)
-      last.input_shifts = last.output_shifts = nullptr;
-    else
-      last.input = static_cast<const std::byte*>(last.input) + 16;
-    emulation::abort_after(30'000, &cluster.control.abort);
-    ASSERT_TRUE(run(cluster, launches, 7));
-    const executor::Report report = executor::decode_report(cluster.control.report);
-    EXPECT_EQ(report.kind, executor::ReportKind::OtherMemory);
-    EXPECT_TRUE(cluster.guards_intact());
+// Owners refuse the places that others have advertised: some, all, or none.
+TEST(EmulatedTeam, GoesThroughSlotsWhereRanksHaveOtherPlaces) {
+  uint64_t seed = 1000;
+  for (const int nranks : {2, 3, 4}) {
+    for (const planner::Form& form : planner::forms()) {
+      if (form.is_of_messages()) continue;
+      algorithms::Options options;
+      if (schedule::has_root(form.collective)) options.root = 1;
+      schedule::Schedule schedule = form.build(nranks, options).take();
+      if (!lowering::routes_of(schedule, {}, /*has_team=*/true).allow_windows()) continue;
+      SCOPED_TRACE(
+          fmt::format("{} {} of {} ranks", schedule::name_of(form.collective), form.name, nranks));
+      Cluster cluster = Cluster::by_team(std::move(schedule), shape_of(2), InWindows::kBytes);
+      const bool reduces = schedule::reduces(form.collective);
+      const uint32_t last = 1U << (nranks - 1);
+      for (const Odd odd : {Odd{last, 0}, Odd{1, 0}, Odd{0, last}, Odd{0, 1}, Odd{2, 1},
+                            Odd{0, last - 1}, Odd{0, 0}}) {
+        for (const uint64_t count : {uint64_t{16}, uint64_t{1536}}) {
+          SCOPED_TRACE(
+              fmt::format("further {:b}, nowhere {:b}, {}", odd.further, odd.nowhere, count));
+          ASSERT_NO_FATAL_FAILURE(
+              run_on_windows(cluster,
+                             {.type = reduces ? DataType::Int32 : DataType::Uint8,
+                              .count = count,
+                              .options = {.is_in_place = seed % 2 == 0},
+                              .seed = ++seed},
+                             odd));
+        }
+      }
+    }
   }
 }
 

@@ -222,6 +222,33 @@ ROLE(captured_by_team) {
   return 0;
 }
 
+// id nranks first count: live all-reduces on registered memory, and then at other places of it.
+ROLE(registered_by_team) {
+  const int nranks = std::stoi(arguments[1]), first = std::stoi(arguments[2]);
+  LocalRanks local(to_id(arguments[0]), nranks, first, std::stoi(arguments[3]));
+  WindowsOf memory(local, 4 << 20, /*is_registered=*/false);
+  std::vector<void*> handles(local.comms.size());
+  for (size_t i = 0; i < handles.size(); ++i)
+    REQUIRE_NCCL(ncclCommRegister(local.comms[i], memory.at(i, 0), 4 << 20, &handles[i]));
+  for (int round = 0; round < 200; ++round) {
+    const size_t count = 3000 + static_cast<size_t>(round) * 4;
+    memory.fill();
+    memory.reduce(count, round > 150 && first == 0 ? 4096 : 0);
+    for (const cudaStream_t stream : local.streams) REQUIRE_CUDA(cudaStreamSynchronize(stream));
+    if (round > 150 ? *memory.at(0, first == 0 ? 4096 : 0) != static_cast<float>(nranks)
+                    : !memory.have_sums(count, nranks))
+      return 1;
+  }
+  for (size_t i = 0; i < handles.size(); ++i)
+    REQUIRE_NCCL(ncclCommDeregister(local.comms[i], handles[i]));
+  memory.fill();
+  memory.reduce(4096);
+  if (!memory.have_sums(4096, nranks)) return 2;
+  local.destroy();
+  memory.free();
+  return 0;
+}
+
 // id nranks first count: all-reduces on windows without end, until the communicator fails.
 ROLE(on_windows_until) {
   LocalRanks local(to_id(arguments[0]), std::stoi(arguments[1]), std::stoi(arguments[2]),
@@ -484,7 +511,18 @@ TEST(NvlsOverProcesses, CapturedOperationsNeedNoWindow) {
     std::vector<Process> running = run("captured_by_team", each, environment, environment);
     for (Process& process : running) EXPECT_EQ(process.wait(), 0) << process.output();
     EXPECT_THAT(running[0].output(),
-                HasSubstr("captured operations by the team load and store the 4194304 bytes"));
+                HasSubstr("operations by the team load and store the 4194304 bytes"));
+  }
+}
+
+TEST(NvlsOverProcesses, RegisteredBuffersNeedNoWindow) {
+  for (const int each : {1, 2}) {
+    const Process::Environment environment{
+        {"NCCL_ALGO", "NVLS"}, {"NCCL_DEBUG", "INFO"}, {"NCCL_DEBUG_SUBSYS", "NVLS"}};
+    std::vector<Process> running = run("registered_by_team", each, environment, environment);
+    for (Process& process : running) EXPECT_EQ(process.wait(), 0) << process.output();
+    EXPECT_THAT(running[0].output(),
+                HasSubstr("operations by the team load and store the 4194304 bytes"));
   }
 }
 

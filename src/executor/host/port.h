@@ -94,11 +94,13 @@ class PortState {
   /// Returns the address of all members' slots of the present step. slot() is this rank's own.
   const std::byte* team_slot() const { return team_ + (step_ & (depth_ - 1)) * slot_bytes_; }
 
-  /// After begin(), when the connection is of direct puts or gets: see advertisement.h.
-  void begin_advertisement(AdvertisementRole role, bool is_direct_get) {
+  /// After begin(), when the connection is of direct puts or gets: see advertisement.h. `by_team`:
+  /// who takes may refuse.
+  void begin_advertisement(AdvertisementRole role, bool is_direct_get, bool by_team) {
     role_ = role;
     is_pending_ = true;
     is_direct_get_ = is_direct_get;
+    awaits_answer_ = by_team && role == AdvertisementRole::Makes;
     if (is_direct_get) credited_ = end_;
   }
   bool makes_advertisement() const { return role_ == AdvertisementRole::Makes; }
@@ -122,6 +124,15 @@ class PortState {
     // [credit]
     remote_ = std::atomic_ref(own_->remote).load(std::memory_order_acquire);
     return !is_before(remote_, end_);
+  }
+
+  /// Who takes, before it uses the memory: data go through slots after all.
+  void refuse() {
+    if (taken_ == nullptr) return;
+    taken_ = nullptr;
+    has_agreed_ = false;
+    // [refused] Before the first [publish].
+    std::atomic_ref(peer_->detached).store(end_, std::memory_order_release);
   }
 
   /// Leaves an operation that goes no further; advertisement.h has the duties to the user of a
@@ -177,6 +188,13 @@ class PortState {
   bool has_credit() {
     if (role_ == AdvertisementRole::Takes && is_pending_) take_advertisement();
     if (is_pending_) return false;
+    if (awaits_answer_ && has_agreed_) {
+      // [credit] the peer has loaded all; or [refused].
+      awaits_answer_ =
+          is_before(std::atomic_ref(own_->remote).load(std::memory_order_acquire), end_);
+      hear_refusal();
+      if (awaits_answer_ && has_agreed_) return false;
+    }
     if (has_agreed_) return true;
     if (is_before(step_, remote_ + depth_)) return true;
     // [credit] the receiver has read this slot's last content. Pairs with [consume] and [resume].
@@ -204,6 +222,10 @@ class PortState {
       return {Arrived::Foreign, *foreign_tag_};
     }
     remote_ = produced;
+    if (awaits_answer_) {
+      awaits_answer_ = false;
+      hear_refusal();
+    }
     return {Arrived::Yes};
   }
   /// Receiver, when the step's chunk has arrived: is it in the user's memory?
@@ -369,6 +391,11 @@ class PortState {
     std::atomic_ref(place_of(step_).address).store(0, std::memory_order_relaxed);
     std::atomic_ref(place_of(step_).is_landed).store(0, std::memory_order_relaxed);
   }
+  void hear_refusal() {
+    // [refused] pairs with refuse().
+    if (std::atomic_ref(own_->detached).load(std::memory_order_acquire) == end_)
+      has_agreed_ = false;
+  }
   void take_advertisement() {
     // [take] the advertised memory is free to store to, or holds the exposed data. Pairs with
     // [advertisement].
@@ -416,8 +443,9 @@ class PortState {
 
   // For connections of direct puts or gets:
   AdvertisementRole role_ = AdvertisementRole::None;
-  bool is_pending_ = false;  // not made, or not taken yet
-  bool has_agreed_ = false;  // made or taken, with an address
+  bool is_pending_ = false;     // not made, or not taken yet
+  bool has_agreed_ = false;     // made or taken, with an address
+  bool awaits_answer_ = false;  // made, by a team: who takes may still refuse
   bool has_withdrawn_ = false;
   bool is_direct_get_ = false;
   std::byte* taken_ = nullptr;

@@ -50,7 +50,7 @@ void ProgramExecution::begin() {
       if (!uses_slots(way)) {
         state->begin_advertisement(
             advertises(launch, number) ? AdvertisementRole::Makes : AdvertisementRole::Takes,
-            is_get(way));
+            is_get(way), uses_team(way));
       }
       ++state;
     }

@@ -119,18 +119,22 @@ uint64_t Worker::place_of(OperandBuffer buffer, uint32_t block) const {
 }
 
 // One address of the team is one place in the windows of all ranks, the own one included. So all
-// that one instruction loads, or stores, has the place of the own block, or nothing has a place:
-// else a rank breaks the contract of symmetric windows.
+// that one instruction loads, or stores, has the place of the own block, or goes through slots.
+// False: it shall go through slots from now on.
 bool Worker::have_one_place(uint32_t first, uint32_t count, OperandBuffer buffer, uint32_t block) {
+  const uint64_t own = place_of(buffer, block);
+  bool has_any = false, are_same = own != 0;
   for (uint32_t i = first; i < first + count; ++i) {
     const PortState& end = port(i);
     if (!end.goes_by_team() || uses_slots(way_of(i))) continue;
-    blocked_ = i;
-    if (end.place(distance_) == place_of(buffer, block)) continue;
-    report_once(ReportKind::OtherMemory, i, 0);
-    return false;
+    const uint64_t theirs = end.place(distance_);
+    has_any |= theirs != 0;
+    are_same &= theirs == own;
   }
-  return true;
+  if (!has_any || are_same) return true;
+  for (uint32_t i = first; i < first + count; ++i)
+    if (port(i).goes_by_team() && !uses_slots(way_of(i))) port(i).refuse();
+  return false;
 }
 
 bool Worker::only_awaits() const {
@@ -190,7 +194,8 @@ Progress Worker::run(Budget& budget) {
 // Goes to the first strip of the present instruction.
 void Worker::start() {
   start_tile(channel_, round_);
-  if (only_awaits()) bytes_ = 0;
+  awaits_ = only_awaits();
+  if (awaits_) bytes_ = 0;
   arrived_ = 0;
   has_begun_ = false;
   has_reported_ = false;
@@ -222,11 +227,20 @@ bool Worker::may_begin() {
   if (pulls()) return has_pulled_tile_arrived();
   if (is_packed(plan_->launch().protocol)) return true;
   if (!all_arrived()) return false;
-  if (team_ == nullptr || bytes_ == 0) return true;
+  if (team_ == nullptr) return true;
+  if (awaits_ && !only_awaits()) {  // refused
+    awaits_ = false;
+    start_tile(channel_, round_);
+  }
+  if (bytes_ == 0) return true;
   const CompactInstruction& present = instruction();
-  return have_one_place(present.receive, present.receive_count, present.source,
-                        present.source_block) &&
-         have_one_place(present.send, present.send_count, present.target, present.target_block);
+  const bool loads_once =
+      have_one_place(present.receive, present.receive_count, present.source, present.source_block);
+  const bool stores_once =
+      have_one_place(present.send, present.send_count, present.target, present.target_block);
+  if (loads_once && stores_once) return true;
+  arrived_ = 0;
+  return may_begin();
 }
 
 // Looks at the whole slot with Simple, at the present strip otherwise.

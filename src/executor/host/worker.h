@@ -165,6 +165,7 @@ class Worker {
   uint32_t next_ = 0;            // instruction
   uint32_t blocked_ = 0;         // index of the port that is waited for
   uint32_t arrived_ = 0;         // receives that were there when last looked at
+  bool awaits_ = false;          // only_awaits(), as the instruction began
   bool has_begun_ = false;     // has waited for all that it has to wait for before its first strip
   bool has_reported_ = false;  // that the present instruction receives another call's data
   uint64_t bytes_ = 0;         // of the present chunk

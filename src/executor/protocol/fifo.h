@@ -53,7 +53,8 @@ inline constexpr uint32_t kMostPulls = 8;
 struct alignas(128) ControlBlock {
   alignas(64) uint64_t remote;  // written by the other end
   uint64_t advertisement;       // of the peer's user's memory to this end (advertisement.h)
-  uint64_t detached;            // by the peer, aborted, of this end's (advertisement.h)
+  uint64_t detached;            // by the peer, which uses this end's memory no more, or not at all
+                                // (advertisement.h)
   uint32_t pulls[kMostPulls];   // of the peer, which reduces, for tiles that this end exposes
   uint32_t delivered;           // of the tiles that this end has pulled (pull.h)
   alignas(64) uint64_t step;    // written by this end

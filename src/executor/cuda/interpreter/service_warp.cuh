@@ -75,6 +75,8 @@ __device__ __forceinline__ void set_sent(const Cta& cta, const PortUse& use, Por
 
 // ---- the warp itself
 
+/// `kByTeam`: in a launch by a team, where who takes an advertisement may refuse it.
+template <bool kByTeam>
 class PortService {
  public:
   /// `port` may be null, of another CTA: then there is nothing to do.
@@ -201,7 +203,33 @@ class PortService {
     ptx::store_release_shared(&port_->cached, port_->end);
   }
 
+  // Where peers have advertised different places (team_kernel.cuh): data go through slots.
+  __device__ __forceinline__ void refuse() {
+    // [refused] Before the first [publish], which has a fence; and the peer gives no [credit]
+    // before it has heard this. Pairs with hear_refusal().
+    ptx::store_relaxed_system(&port_->remote_control->detached, port_->end);
+    port_->slots = port_->own_slots;
+    // As before it was taken. The worker waits for the end of Refused.
+    port_->cached = port_->is_send ? port_->base - header_.shape.depth : port_->base;
+    ptx::store_release_shared(&port_->advertisement, static_cast<uint64_t>(Advertisement::None));
+  }
+  // Called before the peer's counter becomes visible to the worker, which asks then whether there
+  // is still an advertisement.
+  __device__ __forceinline__ void hear_refusal() {
+    if (port_->by_team == 0 || !has_advertised()) return;
+    // [refused]
+    if (ptx::load_acquire_system(&port_->control->detached) == port_->end)
+      ptx::store_release_shared(&port_->advertisement, static_cast<uint64_t>(Advertisement::None));
+  }
+
   __device__ __forceinline__ void look() {
+    if constexpr (kByTeam) {
+      // [refusal] pairs with the worker's.
+      if (ptx::load_acquire_shared(&port_->advertisement) ==
+          static_cast<uint64_t>(Advertisement::Refused)) {
+        return refuse();
+      }
+    }
     if (port_->advertisement == static_cast<uint64_t>(Advertisement::Pending) &&
         !makes_advertisement(*port_)) {
       return take_advertisement();
@@ -222,6 +250,7 @@ class PortService {
       }
       remote = call_tag::steps_in(remote, port_->base);
     }
+    if constexpr (kByTeam) hear_refusal();
     // [cached] pairs with the worker's.
     ptx::store_release_shared(&port_->cached, remote);
   }
@@ -254,25 +283,26 @@ class PortService {
 };
 
 /// Calls function(PortService) for each port, a thread for every one of 32.
-template <typename Function>
+template <bool kByTeam, typename Function>
 __device__ __forceinline__ void for_each_port(const Cta& cta, Function&& function) {
   const uint32_t ports = cta.header.nports;
   for (uint32_t first = 0; first < ports; first += kWarp) {
     const uint32_t p = first + ptx::thread() % kWarp;
-    function(PortService(cta.header,
-                         p < ports && cta.ports[p].control != nullptr ? cta.ports + p : nullptr));
+    function(PortService<kByTeam>(
+        cta.header, p < ports && cta.ports[p].control != nullptr ? cta.ports + p : nullptr));
   }
 }
 
 /// The service warp, until the workers are done and have no more to tell, or the operation goes no
 /// further.
+template <bool kByTeam = false>
 __device__ __forceinline__ void serve_ports(const Cta& cta) {
   // After an aborted operation, the warp looks at the word soon: many operations may be queued.
   bool is_closed = false;
-  for_each_port(cta, [&](PortService port) { is_closed |= port.is_closed(); });
+  for_each_port<kByTeam>(cta, [&](PortService<kByTeam> port) { is_closed |= port.is_closed(); });
   for (uint32_t looks = ptx::any_of_warp(is_closed) ? 0 : 1;; ++looks) {
     bool is_needed = false;
-    for_each_port(cta, [&](PortService port) { is_needed |= port.serve(); });
+    for_each_port<kByTeam>(cta, [&](PortService<kByTeam> port) { is_needed |= port.serve(); });
     if (!ptx::any_of_warp(is_needed)) return;
     // Relaxed: nothing is read on account of it; the kernel just ends. Else not at the first look:
     // the word is in host memory, and the loads of 18 CTAs took 12 us (H200, 2026-11).
@@ -282,10 +312,10 @@ __device__ __forceinline__ void serve_ports(const Cta& cta) {
       break;
     }
   }
-  for_each_port(cta, [](PortService port) { port.leave_as_taker(); });
+  for_each_port<kByTeam>(cta, [](PortService<kByTeam> port) { port.leave_as_taker(); });
   wait_for_end(cta.header);
   // Only now: this rank's own user frees nothing before.
-  for_each_port(cta, [](PortService port) { port.leave_as_advertiser(); });
+  for_each_port<kByTeam>(cta, [](PortService<kByTeam> port) { port.leave_as_advertiser(); });
 }
 
 }  // namespace niccolite::executor::cuda

@@ -153,14 +153,14 @@ __device__ __forceinline__ uint32_t ports_by_team(const Cta& cta, const PortUse*
 
 /// One address of the team is one place in the windows of all ranks, the own one included. So the
 /// peers of all `count` ports by which an instruction loads, or stores, have advertised the place
-/// of the own block, or nothing has a place: else a rank breaks the contract of symmetric windows.
-/// The first round is enough, since the places of later ones follow. All threads call it with the
-/// same arguments. False, alike: reported until the operation was aborted.
+/// of the own block, or data go through slots. The first round is enough, since the places of later
+/// ones follow. The same in all threads.
 template <typename Operation>
 __device__ __forceinline__ bool have_one_place(const Cta& cta, const PortUse* uses, uint32_t count,
                                                const uint64_t* shifts, const std::byte* own) {
   if (own == nullptr || cta.header.team_windows == nullptr) return true;
   const uint64_t place = place_of(cta.header, shifts, reinterpret_cast<uint64_t>(own));
+  bool has_any = false, are_same = place != 0;
   for (uint32_t i = 0; i < count; ++i) {
     const PortState& port = cta.ports[uses[i].port];
     if (port.team_end != TeamEnd::OfWindows) continue;
@@ -168,14 +168,50 @@ __device__ __forceinline__ bool have_one_place(const Cta& cta, const PortUse* us
         has_agreed(port)
             ? reinterpret_cast<uint64_t>(chunk_at<Operation>(cta, port, uses[i], /*round=*/0))
             : 0;
-    if (theirs == place) continue;
-    constexpr uint32_t kNanosecondsPerLook = 100'000;
-    const Awaited other{port.peer, Awaited::kNoTag, ReportKind::OtherMemory};
-    for (SimpleWait wait(cta.header, *cta.work); wait.look(other, ptx::kSpinsPerReport);)
-      ptx::sleep(kNanosecondsPerLook);
-    return false;
+    has_any |= theirs != 0;
+    are_same &= theirs == place;
+  }
+  return !has_any || are_same;
+}
+
+/// Tells the peers of those ports that data go through slots. By one thread; false: aborted.
+__device__ __forceinline__ bool refuse_places(const Cta& cta, const PortUse* uses, uint32_t count) {
+  for (uint32_t i = 0; i < count; ++i) {
+    PortState& port = cta.ports[uses[i].port];
+    if (port.team_end != TeamEnd::OfWindows || !has_agreed(port)) continue;
+    constexpr auto kRefused = static_cast<uint64_t>(Advertisement::Refused);
+    // [refusal] pairs with the service warp's.
+    ptx::store_release_shared(&port.advertisement, kRefused);
+    for (SimpleWait wait(cta.header, *cta.work);
+         ptx::load_acquire_shared(&port.advertisement) == kRefused;) {
+      if (!wait.keep_going([&] { return Awaited{port.peer}; })) return false;
+    }
   }
   return true;
+}
+
+/// Waits, by one thread of a worker that only awaits, until the peers that have its advertisements
+/// are done, or have refused one.
+__device__ __forceinline__ void await_answers(const Cta& cta, const WorkerTask& task) {
+  for_each_port_of(cta, cta.instructions[task.first], [&](PortState& port) {
+    const uint64_t last = port.end - 1;
+    // As in await_takers().
+    const uint64_t awaited = port.is_send ? last + cta.header.shape.depth : last;
+    for (SimpleWait wait(cta.header, *cta.work);;) {
+      // A refusal becomes visible before the counter that comes behind it.
+      const bool is_done = is_open(cta, port, awaited);
+      if (ptx::load_acquire_shared(&port.advertisement) !=
+          static_cast<uint64_t>(Advertisement::Agreed)) {
+        return;
+      }
+      if (is_done) return set_done(port, last);
+      const bool live = wait.keep_going([&] {
+        return Awaited{port.peer, ptx::load_relaxed_shared(&port.other_tag),
+                       port.is_send ? ReportKind::WaitingForCredit : ReportKind::WaitingForData};
+      });
+      if (!live) return;
+    }
+  });
 }
 
 /// Runs one instruction, by all threads of the worker. False: aborted, in all threads alike.
@@ -198,31 +234,41 @@ __device__ __forceinline__ bool team_step(const Cta& cta, const WorkerThreads& w
   if (worker.rank == (worker.size > kWarp ? kWarp : 0)) {
     plan_transfer<Operation>(cta, instruction, round, is_only, plan, operands[source_index]);
   }
-  bool live = true;
-  for (uint32_t i = worker.rank; i < ports.count; i += worker.size) {
-    const PortUse use = ports.use(i);
-    const PortState& port = cta.ports[use.port];
-    live = live && wait_until_open(cta, port, step_of(port, use, round));
-    std::byte* chunk = chunk_at<Operation>(cta, port, use, round);
-    if (reinterpret_cast<uintptr_t>(chunk) % kVec16 != 0) plan.is_loose = 1;
-    if (ports.is_send(i)) {
-      sends[i - receives] = chunk;
-    } else {
-      operands[i + (has_source && i >= source_index)] = chunk;
+  for (bool is_agreed = false; !is_agreed;) {
+    bool live = true;
+    for (uint32_t i = worker.rank; i < ports.count; i += worker.size) {
+      const PortUse use = ports.use(i);
+      const PortState& port = cta.ports[use.port];
+      live = live && wait_until_open(cta, port, step_of(port, use, round));
+      std::byte* chunk = chunk_at<Operation>(cta, port, use, round);
+      if (reinterpret_cast<uintptr_t>(chunk) % kVec16 != 0) plan.is_loose = 1;
+      if (ports.is_send(i)) {
+        sends[i - receives] = chunk;
+      } else {
+        operands[i + (has_source && i >= source_index)] = chunk;
+      }
     }
-  }
-  if (!live) plan.live = nullptr;
-  worker.barrier();
-  if (plan.live == nullptr) return false;
+    if (!live) plan.live = nullptr;
+    worker.barrier();
+    if (plan.live == nullptr) return false;
+    if (round != 0 || plan.bytes == 0) break;
 
-  if (round == 0 && plan.bytes != 0) {
     // A copy onto itself has no target of its own in the plan.
     const std::byte* const source = has_source ? operands[source_index] : nullptr;
     const std::byte* const target = plan.target != nullptr ? plan.target : source;
-    if (!have_one_place<Operation>(cta, ports.receives, loaded, cta.work->input_shifts, source) ||
-        !have_one_place<Operation>(cta, ports.sends, stored, cta.work->output_shifts, target)) {
-      return false;
+    const bool loads_once =
+        have_one_place<Operation>(cta, ports.receives, loaded, cta.work->input_shifts, source);
+    const bool stores_once =
+        have_one_place<Operation>(cta, ports.sends, stored, cta.work->output_shifts, target);
+    is_agreed = loads_once && stores_once;
+    if (is_agreed) break;
+    worker.barrier();  // all have looked
+    if (worker.rank == 0 && !((loads_once || refuse_places(cta, ports.receives, loaded)) &&
+                              (stores_once || refuse_places(cta, ports.sends, stored)))) {
+      plan.live = nullptr;
     }
+    worker.barrier();
+    if (plan.live == nullptr) return false;
   }
   const bool gets = loaded != 0 && has_agreed(cta.ports[ports.receives[0].port]);
   const bool puts = stored != 0 && has_agreed(cta.ports[ports.sends[0].port]);
@@ -258,7 +304,7 @@ template <typename Of>
 __device__ __forceinline__ void run_by_team(const LaunchArgs& args) {
   using Operation = ByTeam<Of>;
   Cta cta = start_cta<Operation, /*kAdvertises=*/true>(args);
-  if (role_of_warp(args.header) == kServiceWorker) return serve_ports(cta);
+  if (role_of_warp(args.header) == kServiceWorker) return serve_ports</*kByTeam=*/true>(cta);
   const WorkerTask* const task = enter_worker(args, cta);
   if (task == nullptr) return;
   const WorkerThreads worker{ptx::thread() - task->first_thread, task->threads, task->barrier};
@@ -266,8 +312,10 @@ __device__ __forceinline__ void run_by_team(const LaunchArgs& args) {
   if (worker.rank == 0) begin_plan(pointers);
   worker.barrier();
   if (only_awaits(cta, *task)) {
-    if (worker.rank == 0) await_takers(cta, *task);
-    return;
+    worker.barrier();  // all have looked
+    if (worker.rank == 0) await_answers(cta, *task);
+    worker.barrier();
+    if (only_awaits(cta, *task)) return;
   }
   const CompactInstruction* const first = cta.instructions + task->first;
   for (uint32_t round = 0; round < cta.work->partition.rounds; ++round) {

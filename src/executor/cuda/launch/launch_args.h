@@ -126,6 +126,7 @@ enum class Advertisement : uint64_t {
   None,     // data go through slots
   Pending,  // who takes: has seen none
   Agreed,   // who advertises: has. Who takes: has taken it
+  Refused,  // who takes, by a team: data shall go through slots after all; then None
 };
 
 /// Does this end of a connection store to all members of a team, or load from them
