@@ -346,5 +346,24 @@ TEST(EmulatedTeam, EndsWhenTheHostSaysSo) {
   }
 }
 
+// The same where owners refuse places, and members wait for the answer.
+TEST(EmulatedTeam, EndsAmongRefusalsWhenTheHostSaysSo) {
+  const planner::Form* const form =
+      planner::find_form(schedule::Collective::AllReduce, "two_shot_workers");
+  for (uint64_t switches = 100; switches < 20'000; switches = switches * 4 / 3) {
+    SCOPED_TRACE(switches);
+    Cluster cluster = Cluster::by_team(form->build(3, {}).take(), shape_of(1), InWindows::kBytes);
+    const Case of{.count = 1536};
+    const Operands operands(cluster.schedule(), of.type, {of.count}, {});
+    const InWindows windows(cluster, of, operands.addresses(), {.further = 4});
+    std::vector<Launch> launches =
+        cluster.launches({.count = of.count, .type = of.type}, windows.buffers());
+    windows.use_in(launches);
+    emulation::abort_after(switches, &cluster.control.abort);
+    ASSERT_TRUE(run(cluster, launches, switches));
+    ASSERT_TRUE(cluster.guards_intact());
+  }
+}
+
 }  // namespace
 }  // namespace niccolite::device_test
