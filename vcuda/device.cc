@@ -67,6 +67,8 @@ Error describe(Runtime& runtime, int device, cudaDeviceProp* prop) {
   prop->pciDomainID = device_bus_domain(on_machine);
   prop->pciBusID = device_bus(on_machine);
   prop->asyncEngineCount = 1;
+  prop->gpuDirectRDMAFlushWritesOptions = cudaFlushGPUDirectRDMAWritesOptionHost;
+  prop->gpuDirectRDMAWritesOrdering = cudaGPUDirectRDMAWritesOrderingAllDevices;
   prop->streamPrioritiesSupported = 1;
   prop->managedMemory = prop->concurrentManagedAccess = prop->pageableMemoryAccess = 1;
   prop->pageableMemoryAccessUsesHostPageTables = prop->directManagedMemAccessFromHost = 1;
@@ -146,6 +148,12 @@ Error attribute(Runtime& runtime, int device, cudaDeviceAttr attr, int* value) {
       break;
     case cudaDevAttrAsyncEngineCount:
       *value = prop.asyncEngineCount;
+      break;
+    case cudaDevAttrGPUDirectRDMAFlushWritesOptions:
+      *value = static_cast<int>(prop.gpuDirectRDMAFlushWritesOptions);
+      break;
+    case cudaDevAttrGPUDirectRDMAWritesOrdering:
+      *value = prop.gpuDirectRDMAWritesOrdering;
       break;
     case cudaDevAttrComputeCapabilityMajor:
       *value = prop.major;

@@ -16,6 +16,7 @@
 #include "base/interfaces.h"
 #include "base/parameters.h"
 #include "gpu/machine.h"
+#include "transport/net/verbs/peer_memory.h"
 
 namespace niccolite::doctor {
 namespace {
@@ -131,7 +132,8 @@ std::vector<Finding> check_nvidia(const Files& files) {
   if (files.has("/proc/driver/nvidia/version")) {
     const std::string version = files.read("/proc/driver/nvidia/version").value_or("");
     const bool is_open = version.find("Open Kernel Module") != std::string::npos;
-    const bool has_peer_memory = files.has("/sys/module/nvidia_peermem");
+    const bool has_peer_memory = std::ranges::any_of(
+        transport::net::verbs::kPeerMemoryFiles, [&](const char* file) { return files.has(file); });
     const bool has_rdma = !files.list("/sys/class/infiniband").empty();
     if (has_rdma && !is_open && !has_peer_memory)
       findings.push_back(warning(
@@ -140,8 +142,14 @@ std::vector<Finding> check_nvidia(const Files& files) {
           "cannot reach the memory of GPUs",
           "modprobe nvidia_peermem, or install the open kernel module"));
     else if (has_rdma)
-      findings.push_back(fine("gpudirect", is_open ? "by dma-buf: the open kernel module is loaded"
-                                                   : "by nvidia_peermem"));
+      findings.push_back(
+          fine("gpudirect",
+               fmt::format("{}; NCCL_NET=IB with NCCL_NET_GDR_LEVEL=PXB (or PHB, SYS) asks for it "
+                           "(not tried on real adapters yet)",
+                           !is_open          ? "by nvidia_peermem"
+                           : has_peer_memory ? "by dma-buf (the open kernel module), and by "
+                                               "nvidia_peermem"
+                                             : "by dma-buf (the open kernel module)")));
   }
   const std::vector<std::string> switches = files.list("/proc/driver/nvidia-nvswitch/devices");
   if (!switches.empty()) {

@@ -61,7 +61,6 @@ class Team;
 class TeamRange;
 }  // namespace niccolite::transport
 namespace niccolite::transport::net {
-struct DeviceMemory;
 class Network;
 class UserBuffers;
 }  // namespace niccolite::transport::net
@@ -216,7 +215,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status choose_own_network();
   Status find_machine_graph(std::span<const RankInfo> ranks, const Deadline& deadline);
   /// Prepares connections, answers to peers and the watch, if there are several ranks.
-  Result<transport::net::DeviceMemory> export_memory(const void* memory, size_t bytes);
+  void permit_direct();
   std::shared_ptr<transport::net::UserBuffers> make_user_buffers();
   Status serve_peers(const planner::Settings& settings, std::unique_ptr<transport::Team> team);
   /// Why this rank can be in no multicast team; empty: it may be. No call of the driver.

@@ -12,9 +12,9 @@
 #include "base/parameters.h"
 #include "base/product_version.h"
 #include "comm/communicator.h"
+#include "comm/gpu_direct.h"
 #include "comm/machine_graph.h"
 #include "comm/network_reduction.h"
-#include "comm/p2p_level.h"
 #include "comm/version.h"
 #include "diagnosis/stragglers.h"
 #include "diagnosis/watch.h"
@@ -48,8 +48,6 @@
 namespace niccolite::comm {
 namespace {
 
-using AllocateOnGpu = std::function<Result<transport::net::Network::GpuAllocation>(size_t bytes)>;
-
 /// Returns the file from which this code was loaded.
 std::string own_file() {
   Dl_info info{};
@@ -76,29 +74,16 @@ void check_unneeded_network(const transport::net::Network::Wish& wish) {
   LOG(Warn, Init, "{}. One machine needs none; ranks on several will fail", status.message());
 }
 
-// A virtual GPU has virtual NICs on its PCI switch. Networks use host memory of real GPUs alone.
-AllocateOnGpu allocation_for_network(gpu::Machine& machine, int device) {
-  if (machine.kind() != gpu::Kind::Virtual || forbids_gpu_direct(topology::PathType::PIX))
-    return nullptr;
-  return [&machine, device](size_t bytes) -> Result<transport::net::Network::GpuAllocation> {
-    transport::net::Network::GpuAllocation made;
-    made.memory = TRY(machine.allocate(device, bytes, /*shareable=*/true));
-    made.descriptor = TRY(machine.export_memory(made.memory));
-    return made;
-  };
-}
-
 // Null: sockets. Plug-ins are opened where they are needed, or asked for by the program.
-Result<std::shared_ptr<transport::net::Network>> choose_network(bool is_needed,
-                                                                const Configuration& configuration,
-                                                                uint64_t communicator,
-                                                                size_t number,
-                                                                AllocateOnGpu allocate) {
+Result<std::shared_ptr<transport::net::Network>> choose_network(
+    bool is_needed, const Configuration& configuration, uint64_t communicator, size_t number,
+    gpu::Machine* machine = nullptr, int device = 0) {
   const transport::net::Network::Wish wish{.name = configuration.network,
                                            .traffic_class = configuration.traffic_class,
                                            .communicator = communicator,
                                            .number = number,
-                                           .allocate_on_gpu = std::move(allocate)};
+                                           .machine = machine,
+                                           .device = device};
   std::shared_ptr<transport::net::Network> network;
   if (is_needed || !configuration.network.empty())
     network = TRY(transport::net::Network::choose(wish));
@@ -224,8 +209,7 @@ Status Communicator::join_and_connect(const Meeting& meeting) {
     TRY(member_->barrier(deadline));
     member_->explain_waits({});
   } else {
-    TRY(choose_network(/*is_needed=*/false, configuration_, id_hash(), /*number=*/0, nullptr)
-            .status());
+    TRY(choose_network(/*is_needed=*/false, configuration_, id_hash(), /*number=*/0).status());
     member_.reset();
     TRY(find_machine_graph({}, deadline));
   }
@@ -240,9 +224,9 @@ Status Communicator::join_and_connect(const Meeting& meeting) {
 }
 
 Status Communicator::choose_own_network() {
-  std::shared_ptr<transport::net::Network> network = TRY(choose_network(
-      ways_.needs_network(), configuration_, id_hash(), membership_.place_on_network().number,
-      allocation_for_network(machine_, device())));
+  std::shared_ptr<transport::net::Network> network =
+      TRY(choose_network(ways_.needs_network(), configuration_, id_hash(),
+                         membership_.place_on_network().number, &machine_, device()));
   if (ways_.needs_network()) network_ = std::move(network);
   return {};
 }
@@ -317,11 +301,15 @@ Result<std::unique_ptr<transport::Team>> Communicator::make_team(
   return std::move(outcome.team);
 }
 
-Result<transport::net::DeviceMemory> Communicator::export_memory(const void* memory, size_t bytes) {
-  auto& machine = static_cast<gpu::virtual_::VirtualMachine&>(machine_);
-  transport::net::DeviceMemory exported;
-  exported.descriptor = TRY(machine.export_range(memory, bytes, &exported.offset));
-  return exported;
+// Says which NICs may read and write memory of this rank's GPU.
+void Communicator::permit_direct() {
+  const std::vector<transport::net::Network::Port> ports = network_->ports();
+  if (ports.empty()) return;
+  const GpuDirect direct = choose_gpu_direct(
+      machine_.kind(), gpu_direct_level(), ports,
+      [this](const std::string& port) { return membership_.distance_to_port(port); });
+  if (!direct.obstacle.empty()) LOG(Info, Net, "NET/{} : {}", network_->name(), direct.obstacle);
+  network_->permit_direct(direct.ports);
 }
 
 // Null: the network reaches no memory of this rank's GPU.
@@ -330,13 +318,12 @@ std::shared_ptr<transport::net::UserBuffers> Communicator::make_user_buffers() {
   if (network_ == nullptr || machine_.kind() != gpu::Kind::Virtual ||
       (!network_->is_direct(/*is_send=*/true) && !network_->is_direct(/*is_send=*/false)))
     return nullptr;
-  auto made = std::make_shared<UserBuffers>(UserBuffers::Options{
-      .network = network_,
-      .allocations = machine_,
-      .is_registered = [this](const void* memory,
-                              size_t bytes) { return buffers_.is_registered(memory, bytes); },
-      .export_memory = [this](const void* memory,
-                              size_t bytes) { return export_memory(memory, bytes); }});
+  auto made = std::make_shared<UserBuffers>(
+      UserBuffers::Options{.network = network_,
+                           .allocations = machine_,
+                           .is_registered = [this](const void* memory, size_t bytes) {
+                             return buffers_.is_registered(memory, bytes);
+                           }});
   buffers_.share(made);
   return made;
 }
@@ -349,7 +336,10 @@ Status Communicator::serve_peers(const planner::Settings& settings,
     fail(why.copy());
   });
   transport::Carrier carrier = membership_.place_on_network();
-  if (network_ != nullptr) network_->prefer(carrier.nearest);
+  if (network_ != nullptr) {
+    network_->prefer(carrier.nearest);
+    permit_direct();
+  }
   carrier.network = network_;
   carrier.user_buffers = make_user_buffers();
   log_.open(nranks());
@@ -395,7 +385,7 @@ Status Communicator::connect_reducer(planner::Settings& settings, const Deadline
     return buffers_.registrations().covers(memory, bytes);
   };
   const auto export_memory = [this](const void* memory, size_t bytes) {
-    return this->export_memory(memory, bytes);
+    return machine_.export_range(memory, bytes);
   };
   FoundReducer found = TRY(find_reducer(
       {.member = *member_,

@@ -88,4 +88,18 @@ transport::Carrier Membership::place_on_network() const {
   return carrier;
 }
 
+topology::PathType Membership::distance_to_port(const std::string& port) const {
+  if (places_.graph == nullptr) return topology::PathType::DIS;
+  const topology::Graph& graph = *places_.graph;
+  const int gpu = graph.gpu_of_rank(places_.graph_ranks[static_cast<size_t>(rank())]);
+  if (gpu < 0) return topology::PathType::DIS;
+  const auto node_of = [&](int at) -> const topology::Node& {
+    return graph.nodes()[static_cast<size_t>(at)];
+  };
+  const auto net = std::ranges::find_if(graph.nets(), [&](int at) {
+    return node_of(at).host == node_of(gpu).host && node_of(at).name == port;
+  });
+  return net == graph.nets().end() ? topology::PathType::DIS : graph.path(gpu, *net).type;
+}
+
 }  // namespace niccolite::comm

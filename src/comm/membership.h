@@ -14,7 +14,8 @@
 
 namespace niccolite::topology {
 class Graph;
-}
+enum class PathType : uint8_t;
+}  // namespace niccolite::topology
 
 namespace niccolite::comm {
 
@@ -80,6 +81,8 @@ class Membership {
   /// The place of this rank on the network: the device that the machine graph gives it, else that
   /// of its number among the ranks of its machine.
   transport::Carrier place_on_network() const;
+  /// How far a port of that name is from this rank's GPU; DIS: the graph lacks one of the two.
+  topology::PathType distance_to_port(const std::string& port) const;
 
  private:
   Identity identity_;

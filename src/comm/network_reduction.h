@@ -21,7 +21,7 @@ namespace niccolite::comm {
 
 struct ReducerSearch {
   using IsRegistered = std::function<bool(const void*, size_t)>;
-  using Export = std::function<Result<transport::net::DeviceMemory>(const void*, size_t)>;
+  using Export = std::function<Result<gpu::DmaBuffer>(const void*, size_t)>;
   bootstrap::Member& member;
   std::shared_ptr<transport::net::Network> network;  // of this rank; null: sockets
   std::span<const int> machines;                     // by rank

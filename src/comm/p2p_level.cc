@@ -1,8 +1,6 @@
 #include "comm/p2p_level.h"
 
 #include <atomic>
-#include <optional>
-#include <string>
 
 #include "base/log.h"
 #include "base/parameters.h"
@@ -11,10 +9,6 @@ namespace niccolite::comm {
 
 using topology::PathType;
 
-namespace {
-
-/// Returns the level that a variable names. Nothing: it is not set, or names none, which costs a
-/// warning, once in a process.
 std::optional<PathType> level_of(const char* variable, const std::string& text,
                                  std::atomic<bool>& told) {
   if (text.empty()) return std::nullopt;
@@ -25,19 +19,11 @@ std::optional<PathType> level_of(const char* variable, const std::string& text,
   return std::nullopt;
 }
 
-}  // namespace
-
 bool forbids_peer_access(const std::function<PathType()>& distance) {
   if (parameters::p2p_disable() == 1) return true;
   static std::atomic<bool> told{false};
   const std::optional<PathType> level = level_of("NCCL_P2P_LEVEL", parameters::p2p_level(), told);
   return level && (*level == PathType::LOC || distance() > *level);
-}
-
-bool forbids_gpu_direct(PathType distance) {
-  static std::atomic<bool> told{false};
-  return distance >
-         level_of("NCCL_NET_GDR_LEVEL", parameters::net_gdr_level(), told).value_or(PathType::PXB);
 }
 
 }  // namespace niccolite::comm

@@ -1,8 +1,10 @@
-// The effect of NCCL_P2P_DISABLE and NCCL_P2P_LEVEL on two GPUs of one machine, and of
-// NCCL_NET_GDR_LEVEL on a GPU and a NIC.
+// The effect of NCCL_P2P_DISABLE and NCCL_P2P_LEVEL on two GPUs of one machine.
 #pragma once
 
+#include <atomic>
 #include <functional>
+#include <optional>
+#include <string>
 
 #include "topology/graph.h"
 
@@ -13,7 +15,9 @@ namespace niccolite::comm {
 /// (NCCL's guide), so that the same GPU counts as NVL.
 bool forbids_peer_access(const std::function<topology::PathType()>& distance);
 
-/// Do they forbid a NIC at that distance to read and write memory of the GPU?
-bool forbids_gpu_direct(topology::PathType distance);
+/// Returns the level that a variable names. Nothing: it is not set, or names none, which costs a
+/// warning, once in a process (`told`).
+std::optional<topology::PathType> level_of(const char* variable, const std::string& text,
+                                           std::atomic<bool>& told);
 
 }  // namespace niccolite::comm

@@ -11,6 +11,7 @@
 // the driver (or the virtual driver) refuses; the message names call, object and cause.
 #pragma once
 
+#include "gpu/adapters.h"
 #include "gpu/devices.h"
 #include "gpu/graphs.h"
 #include "gpu/mappings.h"
@@ -26,6 +27,7 @@ class Multicast;
 class Machine : public Devices,
                 public Allocations,
                 public Sharing,
+                public Adapters,
                 public Peers,
                 public Mappings,
                 public Graphs {

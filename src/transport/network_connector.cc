@@ -146,6 +146,8 @@ std::shared_ptr<net::DirectMemory> NetworkConnector::allocate_direct(
   if (network == nullptr || shaped.end.protocol != executor::Protocol::Simple ||
       !network->is_direct(shaped.end.is_send))
     return nullptr;
+  // A core takes these chunks, and reaches no memory of real GPUs.
+  if (has_sink(shaped.end.tag) && machine_.kind() == gpu::Kind::Cuda) return nullptr;
   Result<std::shared_ptr<net::DirectMemory>> made =
       network->allocate_direct(shaped.shape.slots_bytes(), shaped.end.is_send);
   if (made.is_ok()) return std::move(made).take();

@@ -81,9 +81,24 @@ TEST(DoctorCommand, FindsNothingWrongWithAMachineInOrder) {
   EXPECT_EQ(outcome.status, 0) << outcome.output;
   EXPECT_THAT(outcome.output,
               AllOf(HasSubstr("mlx5_0:1 (InfiniBand, 400 Gb/sec (4X NDR))"),
-                    HasSubstr("by dma-buf"), ContainsRegex("fine +fabric manager +it runs"),
-                    ContainsRegex("fine +iommu"), HasSubstr("0 faults, 0 warnings"),
+                    HasSubstr("by dma-buf (the open kernel module); NCCL_NET=IB with "
+                              "NCCL_NET_GDR_LEVEL=PXB"),
+                    ContainsRegex("fine +fabric manager +it runs"), ContainsRegex("fine +iommu"),
+                    HasSubstr("0 faults, 0 warnings"),
                     ContainsRegex("note +rdma use +not used: [^\n]*\n +-> NCCL_NET=IB")));
+}
+
+TEST(DoctorCommand, FindsPeerMemory) {
+  for (const char* const file :
+       {"sys/module/nvidia_peermem/version", "sys/kernel/mm/memory_peers/nv_mem/version",
+        "sys/kernel/mm/memory_peers/nv_mem_nc/version"}) {
+    const Machine machine;
+    machine.write("proc/driver/nvidia/version",
+                  "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.1\n");
+    machine.write("sys/class/infiniband/mlx5_0/ports/1/state", "4: ACTIVE\n");
+    machine.write(file, "1.3\n");
+    EXPECT_THAT(machine.examine().output, ContainsRegex("fine +gpudirect +by nvidia_peermem; "));
+  }
 }
 
 TEST(DoctorCommand, NamesEachFaultWithARemedy) {

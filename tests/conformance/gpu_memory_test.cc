@@ -258,6 +258,24 @@ TEST_P(Gpu, MemoryIsMappedAgainWhereTheCallerWants) {
   EXPECT_EQ(must(machine->pointer_info(gone)).kind, PointerKind::Unknown);
 }
 
+TEST_P(Gpu, GivesMemoryToNetworkAdapters) {
+  const Memory memory = must(machine->allocate(0, 1 << 20, /*shareable=*/true));
+  auto* const data = static_cast<std::byte*>(memory.data());
+  Result<DmaBuffer> whole = machine->export_range(data, 1 << 20);
+  if (!whole.is_ok()) GTEST_SKIP() << whole.status().message();
+  EXPECT_TRUE(whole->descriptor.valid());
+  EXPECT_EQ(whole->offset, 0u);
+  // The descriptor has whole pages.
+  const DmaBuffer part = must(machine->export_range(data + 100, 1000));
+  EXPECT_EQ(part.offset, 100u);
+  EXPECT_FALSE(machine->export_range(data, memory.bytes() + 1).is_ok());
+  int of_host = 0;
+  EXPECT_FALSE(machine->export_range(&of_host, sizeof of_host).is_ok());
+  const NicWrites writes = must(machine->nic_writes(0));
+  if (writes.can_be_flushed) ASSERT_OK(machine->flush_nic_writes(0));
+  EXPECT_FALSE(machine->nic_writes(machine->device_count()).is_ok());
+}
+
 TEST_P(Gpu, PiecesAreMappedOneBehindTheOther) {
   const size_t unit = must(machine->mapping_granularity(0));
   const Memory one = must(machine->allocate(0, 2 * unit, /*shareable=*/true));

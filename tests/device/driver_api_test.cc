@@ -29,6 +29,18 @@ static_assert(kCuVirtualMemoryManagementSupported ==
 static_assert(kCuGpuDirectRdmaWithVmmSupported ==
               CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED);
 
+static_assert(kCuGpuDirectRdmaFlushWritesOptions ==
+              CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS);
+static_assert(kCuGpuDirectRdmaWritesOrdering ==
+              CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING);
+static_assert(kCuDmaBufSupported == CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED);
+static_assert(kCuFlushWritesOptionHost == CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST);
+static_assert(kCuWritesOrderingOwner == CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER);
+static_assert(kCuRangeHandleDmaBufFd == CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD);
+static_assert(kCuFlushWritesTargetCurrentContext ==
+              CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX);
+static_assert(kCuFlushWritesToOwner == CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER);
+
 static_assert(kCuP2pNativeAtomicSupported == CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED);
 
 static_assert(kCuPointerContext == CU_POINTER_ATTRIBUTE_CONTEXT);

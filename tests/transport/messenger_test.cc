@@ -14,7 +14,9 @@
 #include <string>
 #include <vector>
 
+#include "executor/protocol/call_tag.h"
 #include "gpu/virtual/driver.h"
+#include "tests/transport/hidden_memory.h"
 #include "transport/net/proxy.h"
 
 namespace niccolite::transport::net {
@@ -30,6 +32,7 @@ class Memory final : public Network {
   }
   int closed() const { return closed_; }  // connections and listeners
   int closed_early() const { return closed_early_; }
+  int flushes() const { return flushes_; }
 
   Result<void*> listen(Handle& handle, const std::string&) override {
     Wire* const wire = wires_.emplace_back(std::make_unique<Wire>()).get();
@@ -60,6 +63,10 @@ class Memory final : public Network {
     if (!of.is_done) return false;
     std::erase_if(of.end->requests, [&](const auto& own) { return own.get() == &of; });
     return true;
+  }
+  Status flush_direct() override {
+    ++flushes_;
+    return {};
   }
   void close_send(void* connection) override { close(connection); }
   void close_receive(void* connection) override { close(connection); }
@@ -124,6 +131,7 @@ class Memory final : public Network {
   std::vector<std::unique_ptr<Wire>> wires_;
   int closed_ = 0;
   int closed_early_ = 0;
+  int flushes_ = 0;
 };
 
 struct Pair {
@@ -223,6 +231,77 @@ TEST(Messengers, DoNotWaitForConnectionsOfWhoHasLeft) {
   alone->finish();
   alone->progress();
   EXPECT_TRUE(alone->has_finished());
+}
+
+// ---- slots in memory of GPUs
+
+constexpr Key kKey{.tag = 3, .protocol = executor::Protocol::Simple};
+constexpr executor::FifoShape kShape{.channels = 1, .depth = 4, .slot_bytes = 8192};
+
+/// An end with slots that cores do not reach.
+template <typename End>
+struct HiddenEnd {
+  explicit HiddenEnd(bool is_send)
+      : slots(std::make_shared<Hidden>(kShape.slots_bytes())),
+        end(kKey,
+            EndShare(EndMemory::allocate(*gpu::virtual_::open(gpu::virtual_::kInterfaceVersion),
+                                         kShape, is_send, slots)
+                         .take()),
+            bell) {}
+
+  executor::relay::Bell bell{[](void*, uint64_t) {}, nullptr};
+  std::shared_ptr<Hidden> slots;
+  End end;
+};
+
+// The network's device writes to no slots, as after a trial that has failed.
+TEST(Messengers, CopySlotsOfGpusByTheGpus) {
+  Pair pair(8);
+  HiddenEnd<Outgoing> from(/*is_send=*/true);
+  HiddenEnd<Incoming> to(/*is_send=*/false);
+  pair.ranks[0]->add(kKey, from.end);
+  pair.ranks[1]->add(kKey, to.end);
+  constexpr uint32_t kChunk = 6000;  // more than a message
+  for (uint32_t i = 0; i < kChunk; ++i) from.slots->content[i] = static_cast<std::byte>(i * 3);
+  // As a kernel does.
+  const executor::PortAddress port = from.end.port();
+  port.notes[0] = executor::relay::note_of(kChunk, /*tag=*/7);
+  std::atomic_ref(port.remote_control[0].remote)
+      .store(executor::call_tag::tail(1, 7), std::memory_order_release);
+  while (pair.ranks[0]->progress() || pair.ranks[1]->progress()) continue;
+  EXPECT_EQ(pair.failure, "");
+  EXPECT_EQ(executor::call_tag::steps_in(to.end.port().control[0].remote, 0), 1u);
+  EXPECT_TRUE(std::equal(from.slots->content.begin(), from.slots->content.begin() + kChunk,
+                         to.slots->content.begin()));
+  EXPECT_EQ(pair.network->flushes(), 0);
+}
+
+// Once for a message, before the kernel hears of its chunks.
+TEST(Messengers, FlushWhatPeersHaveWrittenToSlotsOfGpus) {
+  Pair pair(8);
+  HiddenEnd<Incoming> to(/*is_send=*/false);
+  pair.ranks[1]->add(kKey, to.end);
+  while (pair.ranks[0]->progress() || pair.ranks[1]->progress()) continue;
+  std::array<std::byte, sizeof(uint64_t) + 2 * sizeof(Frame)> message{};
+  const uint64_t length = message.size();
+  std::memcpy(message.data(), &length, sizeof length);
+  for (const uint64_t step : {0, 1}) {
+    const Frame part{.kind = FrameKind::Part,
+                     .protocol = static_cast<uint8_t>(kKey.protocol),
+                     .tag = static_cast<uint16_t>(kKey.tag),
+                     .step = step,
+                     .bytes = 8,
+                     .length = 8,
+                     .flags = kIsThere};
+    std::memcpy(message.data() + sizeof length + step * sizeof part, &part, sizeof part);
+  }
+  Network::Handle handle = pair.ranks[1]->handle();
+  void* const sender = pair.network->connect(nullptr, handle).take();
+  ASSERT_TRUE(pair.network->send(sender, message.data(), length, 0, nullptr, nullptr).is_ok());
+  while (pair.ranks[1]->progress()) continue;
+  EXPECT_EQ(pair.failure, "");
+  EXPECT_EQ(pair.network->flushes(), 1);
+  EXPECT_EQ(executor::call_tag::steps_in(to.end.port().control[0].remote, 0), 2u);
 }
 
 // Slots of a GPU that no honest peer describes, and bytes for slots that it cannot reach.

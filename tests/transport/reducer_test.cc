@@ -61,7 +61,7 @@ class FakeNetwork final : public CollectiveNetwork {
   }
   bool takes_device_memory() const override { return false; }
   Result<void*> register_device_memory(void* /*collective*/, void* /*data*/, size_t /*bytes*/,
-                                       const DeviceMemory& /*memory*/) override {
+                                       const gpu::DmaBuffer& /*memory*/) override {
     return Status::internal("this network takes none");
   }
   void deregister_memory(void* /*collective*/, void* memory) override {

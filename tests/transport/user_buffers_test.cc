@@ -49,7 +49,6 @@ class Known final : public DirectMemory {
 class Registry final : public Network {
  public:
   Result<std::shared_ptr<DirectMemory>> register_direct(void* data, size_t bytes,
-                                                        const DeviceMemory& /*of*/,
                                                         bool is_send) override {
     ++asked;
     if (refuses) return Status::system_error("too much");
@@ -96,12 +95,8 @@ class UserBuffersTest : public testing::Test {
   std::shared_ptr<Registry> network = std::make_shared<Registry>();
   UserBuffers buffers{{.network = network,
                        .allocations = machine(),
-                       .is_registered =
-                           [this](const void* begin, size_t bytes) {
-                             return registered.contains({begin, bytes});
-                           },
-                       .export_memory = [](const void*, size_t) -> Result<DeviceMemory> {
-                         return DeviceMemory{};
+                       .is_registered = [this](const void* begin, size_t bytes) {
+                         return registered.contains({begin, bytes});
                        }}};
 };
 

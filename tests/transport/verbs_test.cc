@@ -101,15 +101,15 @@ TEST(Trial, FindsEveryWrongByte) {
   std::vector<std::byte> memory(Trial::bytes_for(2));
   Trial trial(2, memory.data());
   for (size_t number = 0; number < 2; ++number) {
-    std::byte* const pattern = trial.make_pattern(number);
+    std::byte* const pattern = trial.make_pattern(number).take();
     // Nothing has come back.
-    EXPECT_THAT(trial.difference(number).value_or("none"),
+    EXPECT_THAT(trial.difference(number).take().value_or("none"),
                 HasSubstr("8192 of 8192 bytes that were written to the peer's memory came back"));
     std::memcpy(trial.echo(number), pattern, Trial::kBytes);
-    EXPECT_EQ(trial.difference(number), std::nullopt);
+    EXPECT_EQ(trial.difference(number).take(), std::nullopt);
     for (const size_t at : {size_t{0}, size_t{4097}, size_t{Trial::kBytes - 1}}) {
       trial.echo(number)[at] ^= std::byte{1};
-      EXPECT_THAT(trial.difference(number).value_or("none"),
+      EXPECT_THAT(trial.difference(number).take().value_or("none"),
                   HasSubstr("1 of 8192 bytes that were written to the peer's memory came back "
                             "wrong, the first one at " +
                             std::to_string(at) + " (0x"));

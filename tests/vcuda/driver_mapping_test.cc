@@ -67,6 +67,37 @@ class Mapping : public Driver {
   }
 };
 
+// A file in the place of a dma-buf, for virtual NICs.
+TEST_F(Mapping, IsGivenToNetworkAdapters) {
+  const CUdeviceptr address = reserve(2 * kUnit);
+  put(address, kUnit);
+  ASSERT_CU(allow(address, kUnit));
+  ASSERT_CU(cuMemsetD8(address, 5, kUnit));
+  int value = 0;
+  ASSERT_CU(cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, 0));
+  EXPECT_EQ(value, 1);
+  const auto give = [](int* descriptor, CUdeviceptr at, size_t bytes) {
+    return cuMemGetHandleForAddressRange(descriptor, at, bytes, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD,
+                                         0);
+  };
+  int descriptor = -1;
+  ASSERT_CU(give(&descriptor, address, kUnit));
+  char byte = 0;
+  EXPECT_EQ(pread(descriptor, &byte, 1, kUnit - 1), 1);
+  EXPECT_EQ(byte, 5);
+  close(descriptor);
+  EXPECT_EQ(give(&descriptor, address + 1, 4096), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(give(&descriptor, address, 100), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(give(&descriptor, address, 2 * kUnit), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(give(&descriptor, address + 4096, 4096), CUDA_ERROR_NOT_SUPPORTED);
+  CUdeviceptr plain = 0;
+  ASSERT_CU(cuMemAlloc(&plain, 4096));
+  EXPECT_EQ(give(&descriptor, plain, 4096), CUDA_ERROR_NOT_SUPPORTED);
+  ASSERT_CU(cuMemFree(plain));
+  ASSERT_CU(cuMemUnmap(address, kUnit));
+  ASSERT_CU(cuMemAddressFree(address, 2 * kUnit));
+}
+
 TEST_F(Mapping, CreatesMemoryOfWholeUnits) {
   size_t least = 0, best = 0;
   CUmemAllocationProp wanted = on_device(0);

@@ -104,13 +104,11 @@ CUresult cuDeviceGetAttribute(int* value, int attribute, CUdevice device) {
     case kWaitsFor64Bits:
     case kWaitsForNotAllBits:
     case kMulticast:
+    case kDmaBuf:
       *value = 1;
       return kSuccess;
     case kPoolHandleTypes:
       *value = 1;  // file descriptors
-      return kSuccess;
-    case kDmaBuf:
-      *value = 0;
       return kSuccess;
     default:
       break;

@@ -2,6 +2,8 @@
 // multicast objects.
 #include "gpu/virtual/virtual_memory.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <vector>
 
@@ -107,6 +109,28 @@ CUresult cuMemExportToShareableHandle(void* shareable, CUmemGenericAllocationHan
   return call([&](VirtualMemory& memory) -> CUresult {
     if (shareable == nullptr || type != kFileDescriptor || flags != 0) return kInvalidValue;
     return static_cast<CUresult>(memory.export_allocation(handle, static_cast<int*>(shareable)));
+  });
+}
+// A file in the place of a dma-buf. It begins where its allocation does, so the range has to begin
+// with a mapping.
+CUresult cuMemGetHandleForAddressRange(void* handle, CUdeviceptr address, size_t bytes, int type,
+                                       unsigned long long flags) {
+  constexpr int kDmaBuf = 1;  // CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD
+  return call([&](VirtualMemory& memory) -> CUresult {
+    const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+    if (handle == nullptr || type != kDmaBuf || flags != 0 || bytes == 0 || address % page != 0 ||
+        bytes % page != 0)
+      return kInvalidValue;
+    AddressDescription found;
+    if (!memory.describe(as_pointer(address), &found) || found.mapping != as_pointer(address))
+      return kNotSupported;
+    if (bytes > found.mapped_bytes) return kInvalidValue;
+    CUmemGenericAllocationHandle allocation = 0;
+    auto result = static_cast<CUresult>(memory.retain(as_pointer(address), &allocation));
+    if (result != kSuccess) return result;
+    result = static_cast<CUresult>(memory.export_allocation(allocation, static_cast<int*>(handle)));
+    static_cast<void>(memory.release(allocation));
+    return result == kSuccess ? kSuccess : kNotSupported;
   });
 }
 // Here the descriptor is the pointer's value.

@@ -42,7 +42,18 @@ inline constexpr int kCuMaxSharedMemoryPerBlockOptin = 97;
 inline constexpr int kCuComputeCapabilityMinor = 76;
 inline constexpr int kCuVirtualMemoryManagementSupported = 102;
 inline constexpr int kCuGpuDirectRdmaWithVmmSupported = 110;
+inline constexpr int kCuGpuDirectRdmaFlushWritesOptions = 117;
+inline constexpr int kCuGpuDirectRdmaWritesOrdering = 118;
+inline constexpr int kCuDmaBufSupported = 124;
 inline constexpr int kCuMulticastSupported = 132;
+
+// Memory that network adapters read and write: bits of an option, an ordering, a type, a target and
+// a scope of the functions below
+inline constexpr int kCuFlushWritesOptionHost = 1;
+inline constexpr int kCuWritesOrderingOwner = 100;
+inline constexpr int kCuRangeHandleDmaBufFd = 1;
+inline constexpr int kCuFlushWritesTargetCurrentContext = 0;
+inline constexpr int kCuFlushWritesToOwner = 100;
 
 // CUdevice_P2PAttribute
 inline constexpr int kCuP2pNativeAtomicSupported = 3;
@@ -283,6 +294,9 @@ static_assert(sizeof(CuLaunchConfig) == 56);
 // Functions that older drivers lack, in the same form; their pointers are then null.
 #define NICCOLITE_CUDA_OPTIONAL_FUNCTIONS(X)                                                    \
   X(cuFuncLoad, 12040, (CuFunction function))                                                   \
+  X(cuMemGetHandleForAddressRange, 12000,                                                       \
+    (void* handle, CuPointer memory, size_t bytes, int type, unsigned long long flags))         \
+  X(cuFlushGPUDirectRDMAWrites, 12000, (int target, int scope))                                 \
   X(cuCtxRecordEvent, 12050, (CuContext context, CuEvent event))                                \
   X(cuMulticastGetGranularity, 12010,                                                           \
     (size_t * granularity, const CuMulticastProperties* properties, int option))                \

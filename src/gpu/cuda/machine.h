@@ -6,6 +6,7 @@
 //   pools.cc    memory pools that processes share
 //   stream.cc   streams and events        graph.cc    capture and graphs
 //   host_memory.cc   page-locked memory of the host
+//   adapters.cc      memory that network adapters read and write
 //   multicast.cc     teams of NVLink SHARP
 //
 // It never waits for the caller's work unless asked to (nothing runs on the legacy stream). Thread
@@ -117,6 +118,10 @@ class CudaMachine final : public Machine {
   Status map_physical(const AddressRange& range, size_t offset, std::span<const Backing> pieces,
                       const std::vector<int>& devices) override;
 
+  Result<DmaBuffer> export_range(const void* memory, size_t bytes) override;
+  Result<NicWrites> nic_writes(int device) override;
+  Status flush_nic_writes(int device) override;
+
   Result<Stream> create_stream(int device) override;
   Status synchronize_stream(int device, StreamHandle stream) override;
   Result<bool> query_stream(int device, StreamHandle stream) override;
@@ -173,6 +178,7 @@ class CudaMachine final : public Machine {
   explicit CudaMachine(const Driver& driver) : driver_(driver), multicast_(*this) {}
   Status find_devices();
   Result<Device*> device(int ordinal);
+  Result<int> attribute(int ordinal, int number);
   static constexpr int kMostGuests = 64;
   Result<bool> has_atomics(int ordinal, int peer);
   void note_closed(const char* what, int device, CuResult result);

@@ -59,7 +59,7 @@ class Driver final : public VirtualMachine, public DriverCalls {
     *offset = place.offset;
     return place.object == nullptr ? nullptr : place.object->memory();
   }
-  Result<Fd> export_range(const void* memory, size_t bytes, uint64_t* offset) override {
+  Result<DmaBuffer> export_range(const void* memory, size_t bytes) override {
     MemoryProperties found;
     RemoteName name;
     if (!runtime_.memory().find(memory, &found)) found = {};
@@ -68,10 +68,17 @@ class Driver final : public VirtualMachine, public DriverCalls {
     if (inside > found.bytes || bytes > found.bytes - inside ||
         runtime_.memory().name_for_others(memory, &name) != Error::None)
       return Status::cuda_error("{} bytes at {} are no memory of a virtual GPU", bytes, memory);
-    *offset = name.offset + inside;
     Fd copy(fcntl(name.fd, F_DUPFD_CLOEXEC, 0));
     if (!copy.valid()) return Status::from_errno(errno, "fcntl(F_DUPFD_CLOEXEC)");
-    return copy;
+    return DmaBuffer{std::move(copy), name.offset + inside};
+  }
+  // Virtual NICs write the memory by cores of this machine.
+  Result<NicWrites> nic_writes(int device) override {
+    TRY(check_device("ask for writes of network adapters to", device));
+    return NicWrites{.are_ordered = true, .can_be_flushed = true};
+  }
+  Status flush_nic_writes(int device) override {
+    return check_device("flush writes of network adapters to", device);
   }
   int device_count() const override { return runtime_.device_count(); }
   Result<DeviceInfo> device_info(int device) override { return runtime_.describe(device); }

@@ -48,9 +48,6 @@ class VirtualMachine : public Machine, public EventWorkers {
   /// of a multicast team.
   virtual std::shared_ptr<const MulticastMemory> multicast_memory(const void* address,
                                                                   size_t* offset) = 0;
-  /// A descriptor of the device memory at `memory`, and where in it that memory begins, as a
-  /// dma-buf is of a GPU's. CudaError: it is no memory of this process's devices.
-  virtual Result<Fd> export_range(const void* memory, size_t bytes, uint64_t* offset) = 0;
   /// For vcuda's libcuda.so.1.
   virtual DriverCalls& driver_calls() = 0;
 };
@@ -58,7 +55,7 @@ class VirtualMachine : public Machine, public EventWorkers {
 /// The entry point of the virtual driver. `interface_version` must be kInterfaceVersion, else null:
 /// the two libraries are of different builds. Signature: VirtualMachine*
 /// niccolite_virtual_driver(int interface_version).
-inline constexpr int kInterfaceVersion = 15;
+inline constexpr int kInterfaceVersion = 16;
 inline constexpr const char* kEntryPoint = "niccolite_virtual_driver";
 
 }  // namespace niccolite::gpu::virtual_

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "executor/numeric.h"
+#include "gpu/adapters.h"
 #include "transport/net/network.h"
 
 namespace niccolite::transport::net {
@@ -41,7 +42,7 @@ class CollectiveNetwork {
   virtual bool takes_device_memory() const = 0;
   /// Registers device memory, by its descriptor if the plug-in takes descriptors.
   virtual Result<void*> register_device_memory(void* collective, void* data, size_t bytes,
-                                               const DeviceMemory& memory) = 0;
+                                               const gpu::DmaBuffer& memory) = 0;
   virtual void deregister_memory(void* collective, void* memory) = 0;
 
   /// Requests; null: there is no room for now. All members ask for the same.

@@ -79,7 +79,7 @@ class CollectivePlugin final : public CollectiveNetwork {
   bool takes_device_memory() const override { return (memory_kinds_ & abi::kDeviceMemory) != 0; }
   // Plug-ins keep no descriptor.
   Result<void*> register_device_memory(void* collective, void* data, size_t bytes,
-                                       const DeviceMemory& of) override {
+                                       const gpu::DmaBuffer& of) override {
     void* memory = nullptr;
     if ((memory_kinds_ & abi::kDmaBuffers) != 0 && table_.register_dma_buffer != nullptr &&
         parameters::dmabuf_enable() != 0)

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 
 #include "executor/host/ll_words.h"
 #include "executor/protocol/call_tag.h"
@@ -80,6 +81,12 @@ Result<std::byte*> Incoming::take_place(const Frame& part) {
   // relaxed: [publish] releases it.
   std::atomic_ref(place.is_landed).store(1, std::memory_order_relaxed);
   return reinterpret_cast<std::byte*>(address);
+}
+
+Status Incoming::store(const Frame& part, const std::byte* from) const {
+  if (direct() != nullptr) return direct()->store(place_of(part), from, part.length);
+  std::memcpy(place_of(part), from, part.length);
+  return {};
 }
 
 bool Incoming::let_go(uint32_t number) {

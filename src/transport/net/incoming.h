@@ -53,6 +53,8 @@ class Incoming final : public ProxyEnd {
   Status accept(const Frame& part);
   /// Returns the place for the bytes of such a part, for as long as nothing else is done.
   std::byte* place_of(const Frame& part) const { return slot_of(part).chunk + part.offset; }
+  /// Stores the bytes of such a part there.
+  Status store(const Frame& part, const std::byte* from) const;
   /// They are there.
   void arrived(const Frame& part);
   enum class Credit {

@@ -280,7 +280,7 @@ size_t Messenger::payload_of(const Part& part) {
   }
 }
 
-void Messenger::write_payload(const Part& part, std::byte* to) {
+Status Messenger::write_payload(const Part& part, std::byte* to) {
   const Network& network = *options_.network;
   if (part.frame.kind == FrameKind::Slots) {
     const Incoming& end = *incoming_.at(key_of(part.frame));
@@ -296,11 +296,14 @@ void Messenger::write_payload(const Part& part, std::byte* to) {
                .offset = static_cast<uint64_t>(place->address - place->memory->data())};
     std::memcpy(to, &offer, sizeof offer);
   } else if (part.frame.kind == FrameKind::Part && part.frame.length > 0) {
+    const DirectMemory* const memory = part.from->memory_of(part.frame);
+    if (memory != nullptr) return memory->load(to, part.payload(), part.frame.length);
     std::memcpy(to, part.payload(), part.frame.length);
   }
+  return {};
 }
 
-void Messenger::fill(Message& message) {
+Status Messenger::fill(Message& message) {
   message.used = sizeof(Length);
   while (!waiting_.empty()) {
     Part& part = waiting_.front();
@@ -319,13 +322,14 @@ void Messenger::fill(Message& message) {
     if (message.used + sizeof part.frame + payload + message.staged > message.bytes.size()) break;
     std::memcpy(message.bytes.data() + message.used, &part.frame, sizeof part.frame);
     message.used += sizeof part.frame;
-    write_payload(part, message.bytes.data() + message.used);
+    TRY(write_payload(part, message.bytes.data() + message.used));
     message.used += payload;
     message.parts.push_back(part);
     waiting_.pop_front();
   }
   const Length length = message.used;
   std::memcpy(message.bytes.data(), &length, sizeof length);
+  return {};
 }
 
 // A message has several slots' parts: its events belong to the first.
@@ -344,7 +348,7 @@ Result<bool> Messenger::send_messages() {
     Message& next = outbox_.messages[(first_sent_ + sends_) % kMessages];
     // A message that found no room is sent unchanged, because a plug-in may remember the first
     // attempt.
-    if (next.used <= sizeof(Length)) fill(next);
+    if (next.used <= sizeof(Length)) TRY(fill(next));
     const bool is_empty = next.used == sizeof(Length);
     const bool is_end = is_empty && is_finishing_ && ends_sent_ < kMessages;
     if (is_empty && !is_end) break;
@@ -409,6 +413,7 @@ Status Messenger::take(const Message& message) {
     return {};
   }
   std::span<const std::byte> rest = message.bytes.first(length).subspan(sizeof length);
+  is_flushed_ = false;
   while (!rest.empty()) {
     Frame frame;
     if (rest.size() < sizeof frame) return Status::remote_error("a message that ends in a frame");
@@ -486,10 +491,11 @@ Result<size_t> Messenger::take_frame(const Frame& frame, std::span<const std::by
     return Status::remote_error("it writes to slots that it does not reach (tag {})", frame.tag);
   TRY(found->second->accept(frame));
   if (is_there) {
+    if (!std::exchange(is_flushed_, true)) TRY(options_.network->flush_direct());
     found->second->arrived(frame);
     return size_t{0};
   }
-  if (frame.length > 0) std::memcpy(found->second->place_of(frame), rest.data(), frame.length);
+  if (frame.length > 0) TRY(found->second->store(frame, rest.data()));
   found->second->arrived(frame);
   return size_t{frame.length};
 }

@@ -112,9 +112,9 @@ class Messenger {
   Result<size_t> take_frame(const Frame& frame, std::span<const std::byte> rest);
   void collect();
   void* handle_of(const Message& message) const;
-  void fill(Message& message);
+  Status fill(Message& message);
   static size_t payload_of(const Part& part);
-  void write_payload(const Part& part, std::byte* to);
+  Status write_payload(const Part& part, std::byte* to);
   bool add_direct(Message& message, Part& part, const Offer& to, uint16_t flags);
   bool has_direct_slots(const Key& key, const Outgoing& end) const;
   std::optional<Offer> slot_of(const Part& part) const;
@@ -146,6 +146,7 @@ class Messenger {
   size_t ends_received_ = 0;  // all that follows the first one
   bool has_failed_ = false;
   bool is_cut_ = false;
+  bool is_flushed_ = false;  // Network::flush_direct(), for the message that is taken
   bool is_finishing_ = false;
   std::deque<Part> waiting_;
   std::map<Key, Outgoing*> outgoing_;

@@ -7,24 +7,20 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
+#include <cstring>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "base/fd.h"
 #include "base/plugin_library.h"
 #include "base/status.h"
-#include "gpu/memory.h"
+
+namespace niccolite::gpu {
+class Machine;
+}
 
 namespace niccolite::transport::net {
-
-/// Device memory as a descriptor has it.
-struct DeviceMemory {
-  Fd descriptor;
-  uint64_t offset = 0;
-};
 
 /// Memory of this rank's GPU that the network's device reads or writes itself (GPUDirect RDMA).
 class DirectMemory {
@@ -32,6 +28,16 @@ class DirectMemory {
   virtual ~DirectMemory() = default;
   std::byte* data() const { return data_; }
   size_t bytes() const { return bytes_; }
+
+  /// Copies by a core, which may not reach the memory itself. Unless overridden, it does.
+  virtual Status store(std::byte* to, const void* from, size_t bytes) const {
+    std::memcpy(to, from, bytes);
+    return {};
+  }
+  virtual Status load(void* to, const std::byte* from, size_t bytes) const {
+    std::memcpy(to, from, bytes);
+    return {};
+  }
 
  protected:
   std::byte* data_ = nullptr;
@@ -78,6 +84,7 @@ class Network {
     std::string name;    // "mlx5_0"; "mlx5_0:2" of a port that is not its device's first
     std::string device;  // "mlx5_0"
     int speed = 0;       // Mbit/s; 0: unknown
+    bool is_virtual = false;
   };
   /// The ports among which prefer() chooses. None: the network has a choice of its own.
   virtual std::vector<Port> ports() const { return {}; }
@@ -85,6 +92,10 @@ class Network {
   /// in their place. None of them is a name of ports(): all ports are alike. Before the first
   /// listen().
   virtual void prefer(const std::vector<std::string>& /*nearest*/) {}
+
+  /// `ports`, by name, may read and write memory of this rank's GPU themselves. None unless called.
+  /// After prefer(), before the first listen().
+  virtual void permit_direct(const std::vector<std::string>& /*ports*/) {}
 
   /// The numbers of the devices that carry each connection, as the log has them.
   virtual std::vector<size_t> devices() const { return {0}; }
@@ -116,7 +127,6 @@ class Network {
   /// Memory of the user's, of this rank's GPU: for sending the device reads it, and never writes
   /// it. After the first listen().
   virtual Result<std::shared_ptr<DirectMemory>> register_direct(void* /*data*/, size_t /*bytes*/,
-                                                                const DeviceMemory& /*of*/,
                                                                 bool /*is_send*/) {
     return Status::invalid_usage("network {} has no memory of GPUs", name_);
   }
@@ -131,6 +141,9 @@ class Network {
                                   void* /*memory*/, std::span<const DirectWrite> /*writes*/) {
     return Status::invalid_usage("network {} writes to no memory of GPUs", name_);
   }
+  /// Kernels of this rank's GPU see what a peer's device has written to its memory before a message
+  /// that is here.
+  virtual Status flush_direct() { return {}; }
   /// From now on neither end's device reads or writes memory for the two ranks' connections, which
   /// carry nothing any more.
   virtual void cut(void* /*connection*/) {}
@@ -140,19 +153,15 @@ class Network {
   virtual void close_receive(void* connection) = 0;
   virtual void close_listener(void* listener) = 0;
 
-  /// Memory of a GPU, and its dma-buf.
-  struct GpuAllocation {
-    gpu::Memory memory;
-    Fd descriptor;
-  };
   /// A communicator's choice of a network.
   struct Wish {
     std::string name;        // config.netName, where NCCL_NET is not set; empty: any
     int traffic_class = -1;  // config.trafficClass; -1: none
     uint64_t communicator = 0;
     size_t number = 0;  // of this rank among the ranks of its machine
-    // Memory of this rank's GPU; empty: networks use host memory alone.
-    std::function<Result<GpuAllocation>(size_t bytes)> allocate_on_gpu{};
+    // Has this rank's GPU; null: networks use host memory alone.
+    gpu::Machine* machine = nullptr;
+    int device = 0;
   };
   /// Returns the network that NCCL_NET_PLUGIN, NCCL_NET and the wish choose; null: our own sockets.
   /// InfiniBand and RoCE are chosen by name, or because their NICs are virtual. Errors:

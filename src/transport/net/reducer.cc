@@ -148,7 +148,7 @@ Result<PortAddress> Reducer::port(gpu::Allocations& allocations, Through through
 Result<void*> Reducer::register_user_memory(void* memory, size_t bytes) {
   CollectiveNetwork& network = *options_.network;
   if (options_.export_memory && network.takes_device_memory()) {
-    const Result<DeviceMemory> exported = options_.export_memory(memory, bytes);
+    const Result<gpu::DmaBuffer> exported = options_.export_memory(memory, bytes);
     if (exported.is_ok()) {
       Result<void*> registered =
           network.register_device_memory(options_.collective, memory, bytes, exported.value());

@@ -42,6 +42,7 @@
 #include "executor/protocol/fifo.h"
 #include "executor/protocol/relay.h"
 #include "executor/protocol/user_memory.h"
+#include "gpu/adapters.h"
 #include "gpu/memory.h"
 #include "transport/net/collective_network.h"
 #include "transport/net/end_memory.h"
@@ -61,7 +62,7 @@ class Reducer {
     /// thread.
     std::function<bool(const void*, size_t)> is_registered;
     /// Device memory of the user's, for networks that take some. Null: there is none.
-    std::function<Result<DeviceMemory>(const void*, size_t)> export_memory;
+    std::function<Result<gpu::DmaBuffer>(const void*, size_t)> export_memory;
     uint64_t direct_bytes = 1;  // UserMemory::least_bytes()
   };
   static Result<std::unique_ptr<Reducer>> start(Options options);

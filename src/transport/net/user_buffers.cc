@@ -52,13 +52,6 @@ auto UserBuffers::buffer_of(const std::byte* memory, uint64_t bytes) const -> co
   return nullptr;
 }
 
-// By its dma-buf.
-Result<std::shared_ptr<DirectMemory>> UserBuffers::make_known(const Buffer& buffer,
-                                                              bool is_send) const {
-  const DeviceMemory of = TRY(options_.export_memory(buffer.begin, buffer.bytes));
-  return options_.network->register_direct(buffer.begin, buffer.bytes, of, is_send);
-}
-
 bool UserBuffers::reaches(const std::byte* memory, uint64_t bytes, bool is_send) const {
   if (!has_any()) return false;
   std::lock_guard lock(mutex_);
@@ -73,7 +66,8 @@ std::shared_ptr<DirectMemory> UserBuffers::find(const std::byte* memory, uint64_
   if (buffer == nullptr) return nullptr;
   Use& use = is_send ? buffer->send : buffer->receive;
   if (use.known != nullptr || use.is_refused) return use.known;
-  Result<std::shared_ptr<DirectMemory>> known = make_known(*buffer, is_send);
+  Result<std::shared_ptr<DirectMemory>> known =
+      options_.network->register_direct(buffer->begin, buffer->bytes, is_send);
   const std::string of = fmt::format("the buffer of {} bytes at {}", buffer->bytes,
                                      static_cast<const void*>(buffer->begin));
   if (!known.is_ok()) {

@@ -28,7 +28,6 @@ class UserBuffers {
     gpu::Allocations& allocations;
     /// Is all of this memory registered, or in a window?
     std::function<bool(const void*, size_t)> is_registered;
-    std::function<Result<DeviceMemory>(const void*, size_t)> export_memory;
   };
   explicit UserBuffers(Options options) : options_(std::move(options)) {}
 
@@ -59,7 +58,6 @@ class UserBuffers {
 
   bool is_there(const Buffer& buffer) const;
   const Buffer* buffer_of(const std::byte* memory, uint64_t bytes) const REQUIRES(mutex_);
-  Result<std::shared_ptr<DirectMemory>> make_known(const Buffer& buffer, bool is_send) const;
 
   const Options options_;
   std::atomic<size_t> count_{0};

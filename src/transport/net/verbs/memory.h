@@ -10,10 +10,10 @@
 #include <memory>
 #include <vector>
 
-#include "base/fd.h"
 #include "base/status.h"
 #include "gpu/memory.h"
 #include "transport/net/network.h"
+#include "transport/net/verbs/gpu_access.h"
 #include "transport/net/verbs/library.h"
 #include "transport/net/verbs/ports.h"
 
@@ -33,12 +33,11 @@ class Registered {
   static Result<std::unique_ptr<Registered>> create(const Library& library,
                                                     const std::vector<Rail>& rails, void* data,
                                                     size_t bytes, unsigned rights);
-  /// Memory of a GPU, by its dma-buf; needs Library::reg_dmabuf_mr.
+  /// Memory of a GPU, by its dma-buf, else by peer memory. Errors name the NIC and a remedy.
   static Result<std::unique_ptr<Registered>> create_on_gpu(const Library& library,
                                                            const std::vector<Rail>& rails,
-                                                           std::byte* data, size_t bytes,
-                                                           const Fd& descriptor, uint64_t offset,
-                                                           unsigned rights);
+                                                           const GpuAccess& access, void* data,
+                                                           size_t bytes, unsigned rights);
   ~Registered();
   Registered(const Registered&) = delete;
   uint32_t local_key(size_t rail) const {
@@ -50,6 +49,11 @@ class Registered {
 
  private:
   explicit Registered(const Library& library) : library_(library) {}
+  /// `add(rail)` registers the memory with a device; errors begin with `what`.
+  template <typename Add>
+  static Result<std::unique_ptr<Registered>> create_by(const Library& library,
+                                                       const std::vector<Rail>& rails, size_t bytes,
+                                                       const char* what, Add&& add);
   const Library& library_;
   std::vector<ibv_mr*> regions_;  // by rail; null: its device is gone
 };
@@ -61,20 +65,25 @@ class GpuMemory final : public DirectMemory {
   /// `sum`: of the bytes of such memory.
   static Result<std::shared_ptr<GpuMemory>> create(const Library& library,
                                                    const std::vector<Rail>& rails,
-                                                   Network::GpuAllocation from, size_t bytes,
+                                                   const GpuAccess& access, size_t bytes,
                                                    unsigned rights, std::shared_ptr<Sum> sum);
   static Result<std::shared_ptr<GpuMemory>> create_of_user(const Library& library,
                                                            const std::vector<Rail>& rails,
-                                                           void* data, size_t bytes,
-                                                           const DeviceMemory& of, unsigned rights);
+                                                           const GpuAccess& access, void* data,
+                                                           size_t bytes, unsigned rights);
   ~GpuMemory() override;
+  /// By the GPU.
+  Status store(std::byte* to, const void* from, size_t bytes) const override;
+  /// By the GPU. Has what NICs have written and the host has heard of.
+  Status load(void* to, const std::byte* from, size_t bytes) const override;
   const Registered& registered() const { return *registered_; }
   DirectName name() const;
 
  private:
-  GpuMemory(std::vector<Rail> rails, void* data, size_t bytes, gpu::Memory own,
-            std::shared_ptr<Sum> sum);
+  GpuMemory(std::vector<Rail> rails, const GpuAccess& access, void* data, size_t bytes,
+            gpu::Memory own, std::shared_ptr<Sum> sum);
   const pid_t process_;
+  const GpuAccess access_;
   const std::vector<Rail> rails_;  // their devices are open as long
   const gpu::Memory own_;          // none: the user's
   std::unique_ptr<Registered> registered_;

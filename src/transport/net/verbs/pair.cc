@@ -93,13 +93,10 @@ Result<std::shared_ptr<Pair>> Pair::create(const Library& library, std::vector<R
   pair->trials_[0].memory = pair->trial_memory_.get();
   if (direct == nullptr) return pair;
   Result<std::shared_ptr<GpuMemory>> memory = direct(Trial::bytes_for(count), kRights);
-  if (!memory.is_ok()) {  // host memory does
-    LOG(Info, Net, "NET/IB : {}; data to {} pass through host memory", memory.status().message(),
-        pair->peer_);
-    return pair;
-  }
+  if (!memory.is_ok()) return pair;  // host memory does
   pair->direct_trial_memory_ = std::move(memory).take();
-  pair->trials_[1].trial.emplace(count, pair->direct_trial_memory_->data());
+  pair->trials_[1].trial.emplace(count, pair->direct_trial_memory_->data(),
+                                 pair->direct_trial_memory_.get());
   pair->trials_[1].memory = &pair->direct_trial_memory_->registered();
   return pair;
 }

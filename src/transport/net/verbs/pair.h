@@ -81,7 +81,8 @@ struct Settings {
 
 class Pair {
  public:
-  /// `direct`: makes memory of this rank's GPU, for a trial; null: there is none.
+  /// `direct`: makes memory of this rank's GPU, for a trial, or says why it cannot; null: there is
+  /// none.
   using Direct = std::function<Result<std::shared_ptr<GpuMemory>>(size_t bytes, unsigned rights)>;
   static Result<std::shared_ptr<Pair>> create(const Library& library, std::vector<Rail> rails,
                                               const Settings& settings, std::string peer,

@@ -60,7 +60,8 @@ Status Pair::begin_trial(size_t number) {
 
 Status Pair::post_trial(size_t number, TrialPlace& place, uint32_t place_number) {
   const QueuePair& own = queue_pairs_[number];
-  ibv_sge piece{.addr = reinterpret_cast<uintptr_t>(place.trial->make_pattern(number)),
+  const std::byte* const pattern = TRY(place.trial->make_pattern(number));
+  ibv_sge piece{.addr = reinterpret_cast<uintptr_t>(pattern),
                 .length = Trial::kBytes,
                 .lkey = place.memory->local_key(own.rail)};
   ibv_send_wr work{};
@@ -87,7 +88,8 @@ bool Pair::has_nearer(const QueuePair& own) const {
 Status Pair::end_trial(size_t number, uint32_t place_number) {
   QueuePair& own = queue_pairs_[number];
   if (own.has_failed || place_number >= trials_.size()) return {};
-  const std::optional<std::string> difference = trials_[place_number].trial->difference(number);
+  const std::optional<std::string> difference =
+      TRY(trials_[place_number].trial->difference(number));
   if (difference && place_number == 0) return refuse(number, Finding::IsWrong, *difference);
   // A port in reserve is not worth the way through host memory.
   if (difference && own.spares > 0 && has_nearer(own))

@@ -183,8 +183,10 @@ bool Device::is_gone() {
 std::string Port::name() const { return fmt::format("{}:{}", device->name(), number); }
 
 Network::Port Port::in_graph() const {
-  return {
-      .name = number == 1 ? device->name() : name(), .device = device->name(), .speed = speed()};
+  return {.name = number == 1 ? device->name() : name(),
+          .device = device->name(),
+          .speed = speed(),
+          .is_virtual = device->is_virtual()};
 }
 
 const char* Port::state() const {

@@ -7,13 +7,19 @@
 //   RDMA read of the same bytes        <--  (the peer's cores take no part)
 //   compares what came with the pattern
 //
-// Memory of GPUs is tried in the same way, at both ends. Thread safety: one thread at a time.
+// Memory of GPUs is tried in the same way, at both ends; the GPU copies the patterns there and
+// back, because cores may not reach it. Thread safety: one thread at a time.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "transport/net/network.h"
 
 namespace niccolite::transport::net::verbs {
 
@@ -22,8 +28,9 @@ class Trial {
   static constexpr uint32_t kBytes = 8192;  // of a pattern: several packets
 
   /// `memory` has bytes_for(queue_pairs), for as long as the trial. The patterns of the peer come
-  /// first in it.
-  Trial(size_t queue_pairs, std::byte* memory) : count_(queue_pairs), memory_(memory) {}
+  /// first in it. `of_gpu`: that it is of; null: it is the host's.
+  Trial(size_t queue_pairs, std::byte* memory, const DirectMemory* of_gpu = nullptr)
+      : count_(queue_pairs), memory_(memory), of_gpu_(of_gpu), made_(queue_pairs * kBytes) {}
   static size_t bytes_for(size_t queue_pairs) { return 3 * queue_pairs * kBytes; }
 
   std::byte* data() const { return memory_; }
@@ -31,16 +38,20 @@ class Trial {
   static uint64_t place_at_peer(uint64_t peer, size_t number) { return peer + number * kBytes; }
 
   /// Makes a new pattern for a queue pair; what comes back goes to echo().
-  std::byte* make_pattern(size_t number);
+  Result<std::byte*> make_pattern(size_t number);
   std::byte* echo(size_t number) { return memory_ + (2 * count_ + number) * kBytes; }
   /// Says how the bytes that came back differ from the pattern; nothing: they do not.
-  std::optional<std::string> difference(size_t number);
+  Result<std::optional<std::string>> difference(size_t number);
 
  private:
   std::byte* pattern(size_t number) { return memory_ + (count_ + number) * kBytes; }
 
+  Status store(std::byte* to, std::span<const std::byte> from) const;
+
   const size_t count_;
   std::byte* const memory_;  // of the peer; own patterns; what came back: by queue pair
+  const DirectMemory* const of_gpu_;
+  std::vector<std::byte> made_;  // own patterns
 };
 
 }  // namespace niccolite::transport::net::verbs

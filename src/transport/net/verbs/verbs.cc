@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <atomic>
-#include <functional>
 #include <utility>
 
 #include "base/log.h"
 #include "base/parameters.h"
+#include "gpu/machine.h"
+#include "transport/net/verbs/gpu_access.h"
 #include "transport/net/verbs/pair.h"
+#include "transport/net/verbs/peer_memory.h"
 
 namespace niccolite::transport::net::verbs {
 namespace {
@@ -30,19 +32,17 @@ Settings settings_of(const Network::Wish& wish) {
           .adaptive_threshold = static_cast<uint64_t>(parameters::ib_ar_threshold())};
 }
 
-using Allocate = std::function<Result<Network::GpuAllocation>(size_t bytes)>;
-
 class Verbs final : public Network {
  public:
-  /// `number`: of this rank among the ranks of its machine. `allocate`: memory of this rank's GPU
-  /// that the devices may use; empty: none.
-  Verbs(const Library& library, std::vector<Rail> all, const Settings& settings, size_t number,
-        Allocate allocate)
+  /// `access`: to memory of this rank's GPU, or why there is none.
+  Verbs(const Library& library, std::vector<Rail> all, const Settings& settings,
+        const Network::Wish& wish, Result<GpuAccess> access)
       : library_(library),
         all_(std::move(all)),
         settings_(settings),
-        number_(number),
-        allocate_(std::move(allocate)),
+        number_(wish.number),
+        is_asked_for_(wish.machine != nullptr && wish.machine->kind() == gpu::Kind::Cuda),
+        access_(std::move(access)),
         reads_directly_(parameters::net_gdr_read() != 0) {
     name_ = kName;
     for (const Rail& rail : all_) {
@@ -81,6 +81,23 @@ class Verbs final : public Network {
     for (Rail& rail : rails_) rail.is_spare = is_any_near && !is_near(rail);
   }
 
+  void permit_direct(const std::vector<std::string>& ports) override {
+    const auto is_permitted = [&](const Rail& rail) {
+      return rail.is_spare || std::ranges::count(ports, rail.port.in_graph().name) > 0;
+    };
+    is_permitted_ = std::ranges::all_of(rails_, is_permitted);
+    if (!is_permitted_) return;
+    if (!access_.is_ok()) {
+      refuse_direct(access_.status());
+    } else if (access_.value().flush == Flush::Impossible) {
+      LOG(Warn, Net,
+          "NET/IB : GPU {} neither orders nor flushes what NICs write to its memory, so that what "
+          "they receive passes through host memory; NCCL_GDR_FLUSH_DISABLE=1 does without a flush, "
+          "at the risk of wrong data",
+          access_.value().device);
+    }
+  }
+
   std::vector<size_t> devices() const override {
     std::vector<size_t> devices;
     for (size_t i = 0; i < rails_.size(); ++i)
@@ -92,7 +109,7 @@ class Verbs final : public Network {
     tell();
     auto end = std::make_unique<End>();
     Pair::Direct direct;
-    if (allocate_ != nullptr)
+    if (is_direct(/*is_send=*/true) || is_direct(/*is_send=*/false))
       direct = [this](size_t size, unsigned rights) { return make_direct(size, rights); };
     end->pair = TRY(Pair::create(library_, rails_, settings_, peer, direct));
     handle = end->pair->handle();
@@ -122,7 +139,9 @@ class Verbs final : public Network {
     return pair_of(connection).receive(data, bytes, *static_cast<Registered*>(memory));
   }
   bool is_direct(bool is_send) const override {
-    return allocate_ != nullptr && (!is_send || reads_directly_);
+    if (!is_permitted_ || !access_.is_ok() || is_refused_.load(std::memory_order_relaxed))
+      return false;
+    return is_send ? reads_directly_ : access_.value().flush != Flush::Impossible;
   }
   Result<std::shared_ptr<DirectMemory>> allocate_direct(size_t bytes, bool is_send) override {
     std::shared_ptr<DirectMemory> made =
@@ -130,12 +149,16 @@ class Verbs final : public Network {
     return made;
   }
   Result<std::shared_ptr<DirectMemory>> register_direct(void* data, size_t bytes,
-                                                        const DeviceMemory& of,
                                                         bool is_send) override {
+    if (!access_.is_ok()) return access_.status().copy();
     std::shared_ptr<DirectMemory> made = TRY(
-        GpuMemory::create_of_user(library_, rails_, data, bytes, of,
+        GpuMemory::create_of_user(library_, rails_, access_.value(), data, bytes,
                                   is_send ? 0 : IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE));
     return made;
+  }
+  Status flush_direct() override {
+    if (!access_.is_ok() || access_.value().flush != Flush::Call) return {};
+    return access_.value().machine.flush_nic_writes(access_.value().device);
   }
   size_t gpu_bytes() const override {
     return gpu_bytes_->load(std::memory_order_relaxed);  // publishes nothing
@@ -181,27 +204,59 @@ class Verbs final : public Network {
     LOG(Info, Net, "NET/IB : Using{}{}{}", used, spare.empty() ? "" : "; in reserve", spare);
   }
 
-  Result<std::shared_ptr<GpuMemory>> make_direct(size_t bytes, unsigned rights) const {
-    GpuAllocation from = TRY(allocate_(bytes));
-    return GpuMemory::create(library_, rails_, std::move(from), bytes, rights, gpu_bytes_);
+  Result<std::shared_ptr<GpuMemory>> make_direct(size_t bytes, unsigned rights) {
+    Result<std::shared_ptr<GpuMemory>> made =
+        GpuMemory::create(library_, rails_, access_.value(), bytes, rights, gpu_bytes_);
+    if (!made.is_ok()) refuse_direct(made.status());
+    return made;
+  }
+  /// From now on host memory does.
+  void refuse_direct(const Status& why) {
+    if (is_refused_.exchange(true, std::memory_order_relaxed)) return;
+    constexpr char kRemedy[] =
+        "load nvidia_peermem, or use the open kernel module and Linux 5.12 or later (dma-buf); "
+        "NCCL_NET_GDR_LEVEL=LOC does without GPUDirect RDMA";
+    if (is_asked_for_)
+      LOG(Warn, Net, "NET/IB : data pass through host memory: {}; {}", why.message(), kRemedy);
+    else
+      LOG(Info, Net, "NET/IB : data pass through host memory: {}; {}", why.message(), kRemedy);
   }
 
   const Library& library_;
   const std::vector<Rail> all_;
   const Settings settings_;
-  const size_t number_;
+  const size_t number_;      // of this rank among the ranks of its machine
+  const bool is_asked_for_;  // GPUDirect RDMA of real GPUs always is
   std::vector<Rail> rails_;  // in use, by this rank
   std::atomic_flag is_told_;
-  const Allocate allocate_;
+  const Result<GpuAccess> access_;
   const bool reads_directly_;
+  bool is_permitted_ = false;            // GPUDirect RDMA over these rails
+  std::atomic<bool> is_refused_{false};  // it was tried; publishes nothing
   const std::shared_ptr<GpuMemory::Sum> gpu_bytes_ = std::make_shared<GpuMemory::Sum>();
 };
 
-// GPUDirect RDMA has never run on real NICs, and is for virtual ones alone.
-bool are_direct(const Library& library, const std::vector<Rail>& rails) {
-  return library.reg_dmabuf_mr != nullptr && parameters::dmabuf_enable() != 0 &&
-         std::ranges::all_of(rails,
-                             [](const Rail& rail) { return rail.port.device->is_virtual(); });
+Result<GpuAccess> find_access(const Library& library, const std::vector<Rail>& rails,
+                              const Network::Wish& wish) {
+  if (wish.machine == nullptr) return Status::invalid_usage("GPUDirect RDMA is not wanted");
+  const bool is_real = wish.machine->kind() == gpu::Kind::Cuda;
+  const auto is_virtual = [](const Rail& rail) { return rail.port.device->is_virtual(); };
+  if (!is_real && !std::ranges::all_of(rails, is_virtual))
+    return Status::invalid_usage("real NICs do not reach memory of virtual GPUs");
+  GpuAccess access{
+      .machine = *wish.machine,
+      .device = wish.device,
+      .has_dma_buffers = library.reg_dmabuf_mr != nullptr && parameters::dmabuf_enable() != 0,
+      .has_peer_memory = is_real && has_peer_memory()};
+  if (!access.has_dma_buffers && !access.has_peer_memory)
+    return Status::invalid_usage("{}, and nvidia_peermem is not loaded",
+                                 parameters::dmabuf_enable() == 0
+                                     ? "NCCL_DMABUF_ENABLE=0"
+                                     : library.file() + " has no ibv_reg_dmabuf_mr");
+  access.flush =
+      choose_flush(TRY(wish.machine->nic_writes(wish.device)), parameters::net_force_flush() != 0,
+                   parameters::gdr_flush_disable() != 0);
+  return access;
 }
 
 }  // namespace
@@ -218,9 +273,9 @@ Result<std::shared_ptr<Network>> open(const Network::Wish& wish) {
     const Gid gid = TRY(choose_gid(port.name(), port.is_roce(), port.gids, request));
     rails.push_back({.port = std::move(port), .gid = gid});
   }
-  Allocate allocate = are_direct(library, rails) ? wish.allocate_on_gpu : nullptr;
+  Result<GpuAccess> access = find_access(library, rails, wish);
   return std::shared_ptr<Network>(std::make_shared<Verbs>(
-      library, std::move(rails), settings_of(wish), wish.number, std::move(allocate)));
+      library, std::move(rails), settings_of(wish), wish, std::move(access)));
 }
 
 std::vector<PortState> port_states() {
