@@ -329,6 +329,7 @@ bool pass_faults(Context& context, QueuePair& pair, Request& request) {
           fail_pair(context, pair);
           return false;
         case FaultKind::MemoryRefused:
+        case FaultKind::GpuMemoryRefused:
           break;
       }
     }

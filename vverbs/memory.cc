@@ -11,13 +11,15 @@
 namespace vverbs {
 namespace {
 
-bool refused_by_fault(Context& context) {
+// Returns the error by which a fault refuses a registration; 0: none does.
+int refused_by_fault(Context& context, bool is_dma_buffer) {
   const uint64_t number = context.registrations++;
-  for (const Fault& fault : options().faults)
-    if (fault.kind == FaultKind::MemoryRefused && fault.device == context.index &&
-        number >= fault.after)
-      return true;
-  return false;
+  for (const Fault& fault : options().faults) {
+    if (fault.device != context.index || number < fault.after) continue;
+    if (fault.kind == FaultKind::MemoryRefused) return ENOMEM;
+    if (fault.kind == FaultKind::GpuMemoryRefused && is_dma_buffer) return EOPNOTSUPP;
+  }
+  return 0;
 }
 
 ibv_mr* add(ibv_pd* pd, void* address, size_t bytes, uint64_t iova, unsigned access, void* mapping,
@@ -33,8 +35,8 @@ ibv_mr* add(ibv_pd* pd, void* address, size_t bytes, uint64_t iova, unsigned acc
     errno = EIO;
     return nullptr;
   }
-  if (refused_by_fault(context)) {
-    errno = ENOMEM;
+  if (const int error = refused_by_fault(context, mapping != nullptr); error != 0) {
+    errno = error;
     return nullptr;
   }
   auto* region = new Region;

@@ -27,7 +27,8 @@ bool parse_fault(const std::string& text, const Options& options, Fault& fault) 
                {"late", FaultKind::Late},        {"refuse", FaultKind::Refuse},
                {"flush", FaultKind::Flush},      {"slow", FaultKind::Slow},
                {"corrupt", FaultKind::Corrupt},  {"gpu", FaultKind::CorruptGpu},
-               {"mr", FaultKind::MemoryRefused}, {"gone", FaultKind::Gone}};
+               {"mr", FaultKind::MemoryRefused}, {"dmabuf", FaultKind::GpuMemoryRefused},
+               {"gone", FaultKind::Gone}};
   const size_t at = text.find('@');
   const size_t colon = text.find(':');
   if (at == std::string::npos || colon == std::string::npos || colon < at) return false;

@@ -22,6 +22,7 @@ enum class FaultKind {
   Corrupt,
   CorruptGpu,
   MemoryRefused,
+  GpuMemoryRefused,
   Gone
 };
 

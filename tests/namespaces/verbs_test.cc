@@ -355,6 +355,24 @@ TEST(VerbsDirectTrial, LeavesTheDataToHostMemory) {
   EXPECT_THAT(running[1].output(), Not(HasSubstr("NCCL WARN")));
 }
 
+// A NIC does not register memory of its GPU: its end does without, and so does the other one.
+TEST(VerbsDirectMemory, ThatIsRefusedLeavesTheDataToHostMemory) {
+  NETWORK_OR_SKIP(network, .machines = 2);
+  Job job{.role = "reduce_and_tell", .rest = {"300000", "20"}};
+  job.of_machine = {with_nics("1,fault=dmabuf@0:0"), with_nics("1")};
+  std::vector<Process> running = start(*network, job);
+  for (Process& process : running) {
+    EXPECT_EQ(process.wait(seconds(60)), 0) << process.output();
+    EXPECT_THAT(process.output(), AllOf(HasSubstr("ROUND 19"), Not(HasSubstr("NCCL WARN"))));
+    EXPECT_EQ(account_of(process.output()).direct, 0) << process.output();
+  }
+  EXPECT_THAT(running[0].output(),
+              AllOf(ContainsRegex("NET/IB : data pass through host memory: vnic0:1 on host .* "
+                                  "refuses to register .* of memory of a GPU "
+                                  "\\(ibv_reg_dmabuf_mr\\)"),
+                    Not(HasSubstr("GDRDMA"))));
+}
+
 TEST(VerbsDirectTrial, LeavesAPortInReserveOut) {
   NETWORK_OR_SKIP(network, .machines = 2, .rails = 2);
   const Placed placed({1, 1});
