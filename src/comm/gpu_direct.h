@@ -22,9 +22,9 @@ struct GpuDirect {
   std::vector<std::string> ports;  // whose NICs may
   std::string obstacle;            // to the others, for people; empty: there are none
 };
-/// `distance` is asked of ports of real NICs; virtual ones are beside all GPUs (PIX). On real GPUs
-/// none may unless a level is set, because it has never run on real NICs; on virtual ones the level
-/// is then PXB.
+/// Calls `distance` for ports of real NICs; virtual ones are beside all GPUs (PIX). On real GPUs
+/// none may unless a level is set, because GPUDirect RDMA has never run there; on virtual ones the
+/// level is then PXB.
 GpuDirect choose_gpu_direct(gpu::Kind kind, std::optional<topology::PathType> level,
                             std::span<const transport::net::Network::Port> ports,
                             const std::function<topology::PathType(const std::string&)>& distance);

@@ -2,6 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
+#include <utility>
+
+#include "topology/graph.h"
+#include "topology/xml.h"
+
 namespace niccolite::comm {
 namespace {
 
@@ -52,6 +58,31 @@ TEST(Membership, TheNumberOnTheNetworkCountsTheRanksOfTheOwnMachine) {
   EXPECT_EQ(carrier.number, 1u);
   EXPECT_EQ(carrier.ranks_of_machine, 3);
   EXPECT_TRUE(carrier.nearest.empty());
+}
+
+// Ranks 0 and 1 have a switch each, and the port is at the second one.
+TEST(Membership, KnowsHowFarAPortIsFromItsGpu) {
+  constexpr char kMachine[] = R"(<system version="1">
+<cpu numaid="0" arch="x86_64" vendor="AuthenticAMD" familyid="6" modelid="49">
+<pci busid="0000:01:00.0" class="0x060400" link_speed="16.0 GT/s PCIe" link_width="16">
+<pci busid="0000:02:00.0" class="0x030200" link_speed="16.0 GT/s PCIe" link_width="16">
+<gpu dev="0" sm="80" rank="0" gdr="1"/></pci></pci>
+<pci busid="0000:41:00.0" class="0x060400" link_speed="16.0 GT/s PCIe" link_width="16">
+<pci busid="0000:42:00.0" class="0x030200" link_speed="16.0 GT/s PCIe" link_width="16">
+<gpu dev="1" sm="80" rank="1" gdr="1"/></pci>
+<pci busid="0000:44:00.0" class="0x020700" link_speed="16.0 GT/s PCIe" link_width="16">
+<nic><net name="mlx5_0" dev="0" speed="100000" port="1" guid="0x64" maxconn="1024" gdr="1"/></nic>
+</pci></pci></cpu></system>)";
+  const auto distance = [&](int rank, const char* port) {
+    auto graph = topology::Graph::make(topology::read_xml(kMachine, "a test").take());
+    Membership membership = of(rank, {0, 0});
+    membership.set_graph(std::make_shared<const topology::Graph>(std::move(graph).take()));
+    return membership.distance_to_port(port);
+  };
+  EXPECT_EQ(distance(0, "mlx5_0"), topology::PathType::PHB);
+  EXPECT_EQ(distance(1, "mlx5_0"), topology::PathType::PIX);
+  EXPECT_EQ(distance(1, "mlx5_1"), topology::PathType::DIS);
+  EXPECT_EQ(of(0, {0, 1}).distance_to_port("mlx5_0"), topology::PathType::DIS);  // no graph
 }
 
 TEST(Membership, AChildTakesItsRanksFromTheParent) {

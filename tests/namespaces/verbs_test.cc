@@ -293,6 +293,8 @@ INSTANTIATE_TEST_SUITE_P(
         Direct{"unset"}, Direct{"same_switch", {{"NCCL_NET_GDR_LEVEL", "PIX"}}},
         Direct{"any", {{"NCCL_NET_GDR_LEVEL", "SYS"}}},
         Direct{"old_number", {{"NCCL_NET_GDR_LEVEL", "1"}}},
+        Direct{"old_name", {{"NCCL_IB_GDR_LEVEL", "LOC"}}, true, false, false, false},
+        Direct{"flushed", {{"NCCL_NET_FORCE_FLUSH", "1"}}},
         Direct{"writes_alone", {{"NCCL_NET_GDR_READ", "0"}}, true, false},
         Direct{"never", {{"NCCL_NET_GDR_LEVEL", "LOC"}}, true, false, false, false},
         Direct{"nvlink", {{"NCCL_NET_GDR_LEVEL", "NVL"}}, true, false, false, false},

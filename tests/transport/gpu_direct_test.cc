@@ -115,7 +115,7 @@ std::vector<std::byte> pattern() {
   return made;
 }
 
-// From memory of one GPU to that of another one, and the message behind it.
+// A chunk from memory of one GPU to memory of another one, and the message behind it.
 TEST_P(GpuDirect, CarriesMemoryOfGpus) {
   if (is_real()) GTEST_SKIP() << "virtual NICs do not reach it";
   Rank a(machine()), b(machine());

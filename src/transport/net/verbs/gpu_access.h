@@ -1,5 +1,5 @@
 // GpuAccess: how the NICs of a network reach memory of this rank's GPU (GPUDirect RDMA), and when
-// kernels see what they have written. Thread safety: a value.
+// kernels see the NICs' writes. Thread safety: a value.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ class Machine;
 
 namespace niccolite::transport::net::verbs {
 
-/// What this end does between a NIC's completion and a word to the kernel.
+/// The step between a NIC's completion and a word to the kernel.
 enum class Flush : uint8_t {
   None,
   Call,       // gpu::Adapters::flush_nic_writes()
