@@ -214,7 +214,7 @@ int ibv_query_device(ibv_context* handle, ibv_device_attr* device) {
   device->device_cap_flags =
       IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_PORT_ACTIVE_EVENT;
   device->max_sge = device->max_sge_rd = device->max_srq_sge = kMaxSge;
-  device->max_cq = device->max_mr = device->max_pd = device->max_srq = 65536;
+  device->max_cq = device->max_mr = device->max_pd = device->max_srq = device->max_ah = 65536;
   device->max_cqe = kMaxCqe;
   device->max_qp_rd_atom = device->max_qp_init_rd_atom = kMaxAtomicReads;
   device->max_res_rd_atom = 65536 * kMaxAtomicReads;

@@ -15,33 +15,15 @@
 #include <utility>
 
 #include "base/epoll.h"
+#include "engine.h"
 #include "objects.h"
 #include "options.h"
 
 namespace vverbs {
-namespace {
 
-using std::chrono::duration_cast;
-using std::chrono::microseconds;
-using std::chrono::milliseconds;
-
-constexpr uint64_t kBytesPerTurn = 1 << 20;  // so that no connection keeps the others waiting
-constexpr auto kTryAgain = milliseconds(2);
-constexpr auto kDelay = milliseconds(50);         // of a message that is late
-constexpr auto kShortestWait = milliseconds(20);  // a host's threads are late where a NIC is not
-constexpr uint64_t kLeastCorrupt = 1024;          // bytes of a message that a port changes
-constexpr auto kGuestPatience = std::chrono::seconds(10);
-constexpr size_t kAtomicResults = 2 * kMaxAtomicReads;
-
-// What epoll tells a descriptor by: its kind, and the queue pair or the descriptor itself.
-enum class Source : uint64_t { Wake, Listener, Guest, Requester, Responder };
-uint64_t tag(Source source, uint32_t number) {
-  return static_cast<uint64_t>(source) << 32 | number;
-}
-
-void watch(Context& context, int fd, uint64_t data, bool write, bool added) {
+void watch(Context& context, int fd, uint64_t data, bool write, bool added, bool read) {
   epoll_event event{};
-  event.events = EPOLLIN | (write ? EPOLLOUT : 0u);
+  event.events = (read ? EPOLLIN : 0u) | (write ? EPOLLOUT : 0u);
   event.data.u64 = data;
   epoll_ctl(context.poll_fd, added ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, &event);
 }
@@ -51,11 +33,20 @@ void close_socket(Socket& socket) {
   socket = Socket{};
 }
 
-template <typename Value>
-void append(std::vector<uint8_t>& bytes, const Value& value) {
-  const auto* begin = reinterpret_cast<const uint8_t*>(&value);
-  bytes.insert(bytes.end(), begin, begin + sizeof value);
+Port& port_of(Context& context, QueuePair& pair) {
+  return context.ports[static_cast<size_t>(pair.attributes.port_num - 1)];
 }
+
+namespace {
+
+using std::chrono::duration_cast;
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+constexpr auto kDelay = milliseconds(50);         // of a message that is late
+constexpr auto kShortestWait = milliseconds(20);  // a host's threads are late where a NIC is not
+constexpr auto kGuestPatience = std::chrono::seconds(10);
+constexpr size_t kAtomicResults = 2 * kMaxAtomicReads;
 
 template <typename Value>
 Outgoing only(const Value& value) {
@@ -163,10 +154,6 @@ Step read_body(Context& context, QueuePair& pair, Socket& socket, unsigned acces
   return Step::Done;
 }
 
-Port& port_of(Context& context, QueuePair& pair) {
-  return context.ports[static_cast<size_t>(pair.attributes.port_num - 1)];
-}
-
 ibv_wc_opcode completion_opcode(ibv_wr_opcode opcode) {
   switch (opcode) {
     case IBV_WR_RDMA_WRITE:
@@ -188,6 +175,8 @@ bool is_atomic(uint32_t opcode) {
 }
 bool has_reply(uint32_t opcode) { return opcode == IBV_WR_RDMA_READ || is_atomic(opcode); }
 
+}  // namespace
+
 void complete_first(Context& context, QueuePair& pair, ibv_wc_status status) {
   const Request& request = pair.sends.front();
   if (status != IBV_WC_SUCCESS || pair.signal_all || (request.flags & IBV_SEND_SIGNALED) != 0) {
@@ -202,6 +191,8 @@ void complete_first(Context& context, QueuePair& pair, ibv_wc_status status) {
   pair.sends.pop_front();
   if (pair.next > 0) --pair.next;
 }
+
+namespace {
 
 void fail_first(Context& context, QueuePair& pair, ibv_wc_status status) {
   complete_first(context, pair, status);
@@ -235,23 +226,7 @@ void connect_requester(Context& context, QueuePair& pair) {
   for (const ibv_gid_entry& entry : table)
     if (entry.gid_index == pair.attributes.ah_attr.grh.sgid_index) own = &entry;
   sockaddr_storage address{};
-  socklen_t size = 0;
-  static const uint8_t kMapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
-  if (std::memcmp(gid.raw, kMapped, sizeof kMapped) == 0) {
-    auto& four = reinterpret_cast<sockaddr_in&>(address);
-    four.sin_family = AF_INET;
-    four.sin_port = htons(port);
-    std::memcpy(&four.sin_addr, gid.raw + 12, 4);
-    size = sizeof four;
-  } else {
-    auto& six = reinterpret_cast<sockaddr_in6&>(address);
-    six.sin6_family = AF_INET6;
-    six.sin6_port = htons(port);
-    std::memcpy(&six.sin6_addr, gid.raw, 16);
-    if (IN6_IS_ADDR_LINKLOCAL(&six.sin6_addr) && own != nullptr)
-      six.sin6_scope_id = own->ndev_ifindex;
-    size = sizeof six;
-  }
+  const socklen_t size = socket_address(gid, port, own != nullptr ? own->ndev_ifindex : 0, address);
   const int fd = socket(address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (fd < 0) {
     pair.wait_until = Clock::now() + kTryAgain;
@@ -280,7 +255,8 @@ void remove_device(Context& context) {
   raise_event(context, IBV_EVENT_DEVICE_FATAL, nullptr, nullptr, nullptr, 0);
 }
 
-// Lets the faults of the port strike; false where the message must not go.
+}  // namespace
+
 bool pass_faults(Context& context, QueuePair& pair, Request& request) {
   Port& port = port_of(context, pair);
   if (!request.counted) {
@@ -315,7 +291,7 @@ bool pass_faults(Context& context, QueuePair& pair, Request& request) {
           passes = false;
           break;
         case FaultKind::Lose:
-          lose_requester(pair);
+          if (pair.qp().qp_type == IBV_QPT_RC) lose_requester(pair);
           passes = false;
           break;
         case FaultKind::Refuse:
@@ -338,6 +314,23 @@ bool pass_faults(Context& context, QueuePair& pair, Request& request) {
   return port.up && !port.drops;
 }
 
+bool is_of_gpu(Context& context, uint32_t key) {
+  const auto found = context.regions.find(key);
+  return found != context.regions.end() && found->second->mapping != nullptr;
+}
+
+void occupy(Port& port, uint64_t bytes) {
+  const double rate = options().rate_gbit > 0 ? options().rate_gbit / port.slow
+                      : port.slow > 1         ? options().speed_gbit / port.slow
+                                              : 0;
+  if (rate > 0)
+    port.free_at = std::max(port.free_at, Clock::now()) +
+                   duration_cast<Clock::duration>(
+                       std::chrono::duration<double>(static_cast<double>(bytes) * 8e-9 / rate));
+}
+
+namespace {
+
 // Changes a bit in the middle of a message whose pieces are registered. The program's memory stays
 // as it is.
 void corrupt(Context& context, QueuePair& pair, Outgoing& message) {
@@ -348,12 +341,6 @@ void corrupt(Context& context, QueuePair& pair, Outgoing& message) {
     message.head.insert(message.head.end(), from, from + piece.bytes);
   }
   message.head[header + (message.head.size() - header) / 2] ^= 1;
-}
-
-bool is_of_gpu(Context& context, const Outgoing& message) {
-  if (message.pieces.empty()) return false;
-  const auto found = context.regions.find(message.pieces.front().key);
-  return found != context.regions.end() && found->second->mapping != nullptr;
 }
 
 // Puts the next request on the connection; false where it has to wait.
@@ -398,15 +385,10 @@ bool send_next(Context& context, QueuePair& pair) {
     }
   }
   if (!reads && request.bytes >= kLeastCorrupt &&
-      (port.corrupts || (port.corrupts_gpu && is_of_gpu(context, message))))
+      (port.corrupts || (port.corrupts_gpu && !message.pieces.empty() &&
+                         is_of_gpu(context, message.pieces.front().key))))
     corrupt(context, pair, message);
-  const double rate = options().rate_gbit > 0 ? options().rate_gbit / port.slow
-                      : port.slow > 1         ? options().speed_gbit / port.slow
-                                              : 0;
-  if (rate > 0)
-    port.free_at =
-        std::max(port.free_at, now) + duration_cast<Clock::duration>(std::chrono::duration<double>(
-                                          static_cast<double>(request.bytes) * 8e-9 / rate));
+  occupy(port, request.bytes);
   if (pair.next == 0) pair.progress_at = now;
   pair.requester.out.push_back(std::move(message));
   ++pair.next;
@@ -533,6 +515,8 @@ void refuse(Context& context, QueuePair& pair, ReplyKind kind, ibv_wc_status rec
   fail_pair(context, pair);
 }
 
+}  // namespace
+
 bool take_receive(Context& context, QueuePair& pair) {
   ReceiveQueue& queue = pair.receives();
   if (queue.waiting.empty()) return false;
@@ -548,6 +532,8 @@ bool take_receive(Context& context, QueuePair& pair) {
   }
   return true;
 }
+
+namespace {
 
 // A request's header is here: decides where its body goes. False: the connection is no longer to be
 // read.
@@ -722,9 +708,13 @@ void welcome(Context& context, int fd) {
   if (step == Step::Later) return;
   Greeting greeting{};
   if (step == Step::Done) std::memcpy(&greeting, socket.in.head.data(), sizeof greeting);
+  if (step == Step::Done && greeting.magic == kMagic && greeting.to == 0) {
+    context.guests.erase(found);
+    return add_feed(context, fd);
+  }
   const auto pair_found = context.pairs.find(greeting.to);
   QueuePair* pair = pair_found == context.pairs.end() ? nullptr : pair_found->second;
-  bool fits = greeting.magic == kMagic && pair != nullptr &&
+  bool fits = greeting.magic == kMagic && pair != nullptr && pair->qp().qp_type == IBV_QPT_RC &&
               (pair->qp().state == IBV_QPS_RTR || pair->qp().state == IBV_QPS_RTS ||
                pair->qp().state == IBV_QPS_SQD) &&
               pair->attributes.dest_qp_num == greeting.from &&
@@ -803,6 +793,8 @@ void handle(Context& context, const epoll_event& event) {
     return;
   }
   if (source == Source::Guest) return welcome(context, static_cast<int>(number));
+  if (source == Source::Path) return hear_path(context, static_cast<int>(number), event.events);
+  if (source == Source::Feed) return hear_feed(context, static_cast<int>(number));
   const auto found = context.pairs.find(number);
   if (found == context.pairs.end()) return;
   QueuePair& pair = *found->second;
@@ -854,6 +846,7 @@ void run(Context& context) {
     const auto now = Clock::now();
     alarm = now + std::chrono::seconds(1);
     check_ports(context, now, alarm);
+    check_datagrams(context, now, alarm);
     for (auto& [number, pair] : context.pairs) {
       pump(context, *pair);
       check_times(context, *pair, now, alarm);
@@ -878,6 +871,7 @@ std::atomic<bool>& is_removed(int device) {
 
 void pump(Context& context, QueuePair& pair) {
   if (pair.qp().state != IBV_QPS_RTS || pair.sends.empty()) return;
+  if (pair.qp().qp_type == IBV_QPT_UD) return pump_datagrams(context, pair);
   if (Clock::now() < pair.wait_until) return;
   Port& port = port_of(context, pair);
   Socket& socket = pair.requester;
@@ -919,6 +913,7 @@ void reset_pair(Context&, QueuePair& pair) {
   pair.wait_until = {};
   pair.atomic_results.clear();
   pair.last_receive_told = false;
+  pair.starved = false;
 }
 
 void fail_pair(Context& context, QueuePair& pair) {
@@ -1006,6 +1001,8 @@ void stop_engine(Context& context) {
     context.engine.join();
   }
   for (auto& [fd, guest] : context.guests) close_socket(guest.socket);
+  for (auto& [key, path] : context.paths) close_socket(path.socket);
+  for (const auto& [fd, feed] : context.feeds) close(fd);
   for (const Listener& listener : context.listeners) close(listener.fd);
   if (context.wake_fd >= 0) close(context.wake_fd);
   if (context.poll_fd >= 0) close(context.poll_fd);

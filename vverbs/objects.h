@@ -1,14 +1,17 @@
 // The objects behind the handles of a context. Each begins with the struct that programs see.
 // Thread safety: the context's mutex guards all of them; channels have their own.
-// A queue pair has up to two TCP connections: its own, on which it requests, and its peer's, to
-// which it responds.
+// A reliable queue pair has up to two TCP connections: its own, on which it requests, and its
+// peer's, to which it responds. Datagrams of all queue pairs of a context share one connection to
+// each context that they go to.
 #pragma once
 
 #include <infiniband/verbs.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
+#include <compare>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -19,6 +22,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "event_queue.h"
 #include "wire.h"
 
 #undef ibv_reg_mr
@@ -35,6 +39,8 @@ constexpr int kMostDevices = 64;
 constexpr int kMaxSge = 16;
 constexpr uint32_t kMaxInline = 1024;
 constexpr uint32_t kMaxMessage = 1u << 30;
+constexpr uint32_t kMtu = 4096;     // of a datagram
+constexpr uint32_t kGrhBytes = 40;  // before a datagram, in the memory of its receive
 constexpr int kMaxWork = 16384;
 constexpr int kMaxCqe = 1 << 20;
 constexpr int kMaxAtomicReads = 16;
@@ -45,14 +51,6 @@ struct Region {
   unsigned access = 0;
   void* mapping = nullptr;  // of a dma-buf
   size_t mapped = 0;
-};
-
-// A queue of events with a descriptor that polls readable while one waits.
-template <typename Event>
-struct EventQueue {
-  int fd = -1;
-  std::mutex mutex;
-  std::deque<Event> waiting;
 };
 
 struct Channel {
@@ -91,6 +89,21 @@ struct SharedQueue {
   uint32_t async_reported = 0;
 };
 
+// Where datagrams go.
+struct AddressHandle {
+  ibv_ah base{};
+  ibv_ah_attr attributes{};
+  ibv_gid_entry own{};  // the GID that they come from
+};
+
+struct Destination {
+  const ibv_pd* pd = nullptr;  // of the address handle
+  ibv_ah_attr attributes{};
+  ibv_gid_entry own{};
+  uint32_t number = 0;  // of the queue pair
+  uint32_t qkey = 0;
+};
+
 struct Request {
   uint64_t id = 0;
   ibv_wr_opcode opcode = IBV_WR_SEND;
@@ -100,6 +113,7 @@ struct Request {
   uint32_t rkey = 0;
   uint64_t compare_add = 0;
   uint64_t swap = 0;
+  Destination to;  // of a datagram
   std::vector<ibv_sge> sges;
   std::vector<uint8_t> inline_data;
   uint64_t bytes = 0;
@@ -169,6 +183,7 @@ struct QueuePair {
   bool drop_body = false;
   std::map<uint64_t, uint64_t> atomic_results;  // the last ones, for requests that come twice
   ReceiveQueue own_receives;
+  bool starved = false;  // a datagram was lost as no receive was posted
 
   // Work that ibv_wr_* builds.
   std::vector<Request> built;
@@ -194,6 +209,27 @@ struct Guest {  // a connection that has not said yet which queue pair it is for
   Clock::time_point since{};
 };
 
+// The connection on which datagrams go to another context (or to this one).
+struct PathKey {
+  std::array<uint8_t, 16> address;
+  uint32_t scope;
+  uint16_t port;
+  auto operator<=>(const PathKey&) const = default;
+};
+struct Path {
+  Socket socket;
+  Clock::time_point progress_at{};
+};
+
+// A connection on which datagrams come.
+struct Feed {
+  int fd = -1;
+  std::vector<uint8_t> bytes;  // read, from `at` on not delivered
+  size_t at = 0;
+  bool held = false;  // the first datagram waits for a receive to be posted
+  Clock::time_point held_since{};
+};
+
 struct Listener {
   int fd = -1;
   int port = 0;
@@ -209,6 +245,9 @@ struct Context {
   std::unordered_map<uint32_t, Region*> regions;
   std::unordered_map<uint32_t, QueuePair*> pairs;
   std::map<int, Guest> guests;
+  std::map<PathKey, Path> paths;
+  std::map<int, Feed> feeds;
+  int held_feeds = 0;
   EventQueue<ibv_async_event> events;
   std::condition_variable acknowledged;  // events
   uint64_t registrations = 0;
@@ -225,6 +264,9 @@ inline Context& context_of(ibv_context* context) {
 }
 inline QueuePair& pair_of(ibv_qp* qp) { return *reinterpret_cast<QueuePair*>(qp); }
 inline CompletionQueue& queue_of(ibv_cq* cq) { return *reinterpret_cast<CompletionQueue*>(cq); }
+inline const AddressHandle& handle_of(const ibv_ah* ah) {
+  return *reinterpret_cast<const AddressHandle*>(ah);
+}
 inline SharedQueue& queue_of(ibv_srq* srq) { return *reinterpret_cast<SharedQueue*>(srq); }
 inline ReceiveQueue& QueuePair::receives() {
   return qp().srq != nullptr ? queue_of(qp().srq).queue : own_receives;
@@ -248,29 +290,5 @@ void stop_engine(Context& context);
 void wake(Context& context);
 // The table of a port: pairs of RoCE v1 and v2 per address.
 std::vector<ibv_gid_entry> gid_table(int device, int port);
-
-template <typename Event>
-void push_event(EventQueue<Event>& queue, const Event& event) {
-  const std::lock_guard lock(queue.mutex);
-  queue.waiting.push_back(event);
-  const uint64_t one = 1;
-  (void)!write(queue.fd, &one, sizeof one);
-}
-
-// Waits unless the descriptor is set not to; an event that was withdrawn leaves a count behind,
-// which is passed over. `taken` is called before others may withdraw.
-template <typename Event, typename Taken>
-int pop_event(EventQueue<Event>& queue, Event& event, Taken taken) {
-  for (;;) {
-    uint64_t one = 0;
-    if (read(queue.fd, &one, sizeof one) != sizeof one) return -1;
-    const std::lock_guard lock(queue.mutex);
-    if (queue.waiting.empty()) continue;
-    event = queue.waiting.front();
-    queue.waiting.pop_front();
-    taken(event);
-    return 0;
-  }
-}
 
 }  // namespace vverbs

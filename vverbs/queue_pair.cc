@@ -1,9 +1,11 @@
-// Reliable connected queue pairs and shared receive queues: their life, and the work that is posted
-// to them.
+// Queue pairs (reliable connections and datagrams) and shared receive queues: their life, and the
+// work that is posted to them.
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <span>
 
+#include "engine.h"
 #include "objects.h"
 #include "options.h"
 
@@ -34,11 +36,14 @@ int post_receive(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad) {
     }
   }
   if (qp->state == IBV_QPS_ERR) fail_pair(context, pair_of(qp));
+  if (context.held_feeds > 0) wake(context);
   return 0;
 }
 
 int post_shared_receive(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad) {
-  const std::lock_guard lock(context_of(srq->context).mutex);
+  Context& context = context_of(srq->context);
+  const std::lock_guard lock(context.mutex);
+  if (context.held_feeds > 0) wake(context);
   for (; wr != nullptr; wr = wr->next)
     if (const int error = add_receive(queue_of(srq).queue, *wr); error != 0) {
       *bad = wr;
@@ -50,7 +55,9 @@ int post_shared_receive(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad) {
 // Checks the request and adds it; its memory is checked when it is sent, as a NIC does.
 int add_request(QueuePair& pair, Request request) {
   const auto state = pair.qp().state;
-  if (state != IBV_QPS_RTS && state != IBV_QPS_SQD && state != IBV_QPS_ERR) return EINVAL;
+  const bool datagram = pair.qp().qp_type == IBV_QPT_UD;
+  if (state != IBV_QPS_RTS && state != IBV_QPS_SQD && state != IBV_QPS_SQE && state != IBV_QPS_ERR)
+    return EINVAL;
   if (pair.sends.size() >= pair.cap.max_send_wr) return ENOMEM;
   const bool atomic =
       request.opcode == IBV_WR_ATOMIC_CMP_AND_SWP || request.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
@@ -58,11 +65,14 @@ int add_request(QueuePair& pair, Request request) {
   switch (request.opcode) {
     case IBV_WR_SEND:
     case IBV_WR_SEND_WITH_IMM:
+      if (datagram && request.to.pd == nullptr) return EINVAL;
+      break;
     case IBV_WR_RDMA_WRITE:
     case IBV_WR_RDMA_WRITE_WITH_IMM:
     case IBV_WR_RDMA_READ:
     case IBV_WR_ATOMIC_CMP_AND_SWP:
     case IBV_WR_ATOMIC_FETCH_AND_ADD:
+      if (datagram) return EINVAL;
       break;
     default:
       return EINVAL;
@@ -88,9 +98,15 @@ int add_request(QueuePair& pair, Request request) {
 
 void start(Context& context, QueuePair& pair) {
   if (pair.qp().state == IBV_QPS_ERR) return fail_pair(context, pair);
+  if (pair.qp().state == IBV_QPS_SQE) return stop_sends(context, pair);
   pump(context, pair);
   // The NIC's thread keeps the times.
   if (!pair.sends.empty() && (pair.next == 0 || pair.requester.fd < 0)) wake(context);
+}
+
+Destination destination(const ibv_ah* ah, uint32_t number, uint32_t qkey) {
+  const AddressHandle& handle = handle_of(ah);
+  return {handle.base.pd, handle.attributes, handle.own, number, qkey};
 }
 
 int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) {
@@ -104,7 +120,11 @@ int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) {
     request.opcode = wr->opcode;
     request.flags = wr->send_flags;
     request.imm = wr->imm_data;
-    if (wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+    if (qp->qp_type == IBV_QPT_UD) {
+      if (wr->wr.ud.ah != nullptr)
+        request.to = destination(wr->wr.ud.ah, wr->wr.ud.remote_qpn, wr->wr.ud.remote_qkey);
+    } else if (wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
+               wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
       request.remote_addr = wr->wr.atomic.remote_addr;
       request.rkey = wr->wr.atomic.rkey;
       request.compare_add = wr->wr.atomic.compare_add;
@@ -229,13 +249,15 @@ void fill_builder(ibv_qp_ex& qp) {
   qp.wr_local_inv = [](ibv_qp_ex* one, uint32_t) { refuse_to_build(one); };
   qp.wr_send_inv = [](ibv_qp_ex* one, uint32_t) { refuse_to_build(one); };
   qp.wr_send_tso = [](ibv_qp_ex* one, void*, uint16_t, uint16_t) { refuse_to_build(one); };
-  qp.wr_set_ud_addr = [](ibv_qp_ex* one, ibv_ah*, uint32_t, uint32_t) { refuse_to_build(one); };
+  qp.wr_set_ud_addr = [](ibv_qp_ex* one, ibv_ah* ah, uint32_t number, uint32_t qkey) {
+    if (!pair_of(one).built.empty()) pair_of(one).built.back().to = destination(ah, number, qkey);
+  };
   qp.wr_set_xrc_srqn = [](ibv_qp_ex* one, uint32_t) { refuse_to_build(one); };
 }
 
 ibv_qp* create(ibv_pd* pd, void* qp_context, ibv_cq* send_cq, ibv_cq* recv_cq, ibv_srq* srq,
                ibv_qp_cap& cap, ibv_qp_type type, bool signal_all) {
-  if (type != IBV_QPT_RC) {
+  if (type != IBV_QPT_RC && type != IBV_QPT_UD) {
     errno = EOPNOTSUPP;
     return nullptr;
   }
@@ -308,7 +330,7 @@ struct Change {
   ibv_qp_state from, to;
   int needed, allowed;
 };
-constexpr Change kChanges[] = {
+constexpr Change kConnected[] = {
     {IBV_QPS_RESET, IBV_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, 0},
     {IBV_QPS_INIT, IBV_QPS_INIT, 0, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS},
     {IBV_QPS_INIT, IBV_QPS_RTR,
@@ -322,11 +344,22 @@ constexpr Change kChanges[] = {
     {IBV_QPS_RTS, IBV_QPS_SQD, 0, IBV_QP_EN_SQD_ASYNC_NOTIFY},
     {IBV_QPS_SQD, IBV_QPS_RTS, 0, IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER},
 };
+constexpr Change kDatagram[] = {
+    {IBV_QPS_RESET, IBV_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY, 0},
+    {IBV_QPS_INIT, IBV_QPS_INIT, 0, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY},
+    {IBV_QPS_INIT, IBV_QPS_RTR, 0, IBV_QP_PKEY_INDEX | IBV_QP_QKEY},
+    {IBV_QPS_RTR, IBV_QPS_RTS, IBV_QP_SQ_PSN, IBV_QP_CUR_STATE | IBV_QP_QKEY},
+    {IBV_QPS_RTS, IBV_QPS_RTS, 0, IBV_QP_CUR_STATE | IBV_QP_QKEY},
+    {IBV_QPS_RTS, IBV_QPS_SQD, 0, IBV_QP_EN_SQD_ASYNC_NOTIFY},
+    {IBV_QPS_SQD, IBV_QPS_RTS, 0, IBV_QP_CUR_STATE | IBV_QP_QKEY},
+    {IBV_QPS_SQD, IBV_QPS_SQD, 0, IBV_QP_PKEY_INDEX | IBV_QP_QKEY},
+    {IBV_QPS_SQE, IBV_QPS_RTS, 0, IBV_QP_CUR_STATE | IBV_QP_QKEY},
+};
 
-int check_change(ibv_qp_state from, ibv_qp_state to, int mask) {
+int check_change(std::span<const Change> changes, ibv_qp_state from, ibv_qp_state to, int mask) {
   mask &= ~IBV_QP_STATE;
   if (to == IBV_QPS_RESET || to == IBV_QPS_ERR) return mask == 0 ? 0 : EINVAL;
-  for (const Change& change : kChanges)
+  for (const Change& change : changes)
     if (change.from == from && change.to == to)
       return (mask & change.needed) == change.needed &&
                      (mask & ~(change.needed | change.allowed)) == 0
@@ -373,7 +406,9 @@ int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) {
   const ibv_qp_state from = qp->state;
   const ibv_qp_state to = (mask & IBV_QP_STATE) != 0 ? attributes->qp_state : from;
   if (((mask & IBV_QP_CUR_STATE) != 0 && attributes->cur_qp_state != from)) return EINVAL;
-  if (const int error = check_change(from, to, mask); error != 0) return error;
+  const int error = qp->qp_type == IBV_QPT_UD ? check_change(kDatagram, from, to, mask)
+                                              : check_change(kConnected, from, to, mask);
+  if (error != 0) return error;
   ibv_qp_attr next = pair.attributes;
   if ((mask & IBV_QP_PKEY_INDEX) != 0) {
     if (attributes->pkey_index != 0) return EINVAL;
@@ -383,6 +418,7 @@ int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) {
     if (attributes->port_num < 1 || attributes->port_num > context.ports.size()) return EINVAL;
     next.port_num = attributes->port_num;
   }
+  if ((mask & IBV_QP_QKEY) != 0) next.qkey = attributes->qkey;
   if ((mask & IBV_QP_ACCESS_FLAGS) != 0) next.qp_access_flags = attributes->qp_access_flags;
   if ((mask & IBV_QP_AV) != 0) {
     // RoCE needs addresses: a LID says nothing.
