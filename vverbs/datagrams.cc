@@ -1,12 +1,11 @@
 // Unreliable datagrams. A context has one TCP connection to each context that it sends to (Path),
-// and reads those of others (Feed). So nothing is lost on the way, as on lossless Ethernet; what a
-// NIC would lose is lost here, too: datagrams without a receive, with a wrong Q_Key, to queue pairs
-// that are not there or not ready, over ports that are down.
+// and reads the connections of others (Feed). So nothing is lost on the way, as on lossless
+// Ethernet. A datagram is lost where a NIC would lose it: without a receive, with a wrong Q_Key, to
+// a queue pair that is not there or not ready, over a port that is down.
 #include <netinet/in.h>
 #include <netinet/ip.h>
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
-#include <sys/uio.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -18,7 +17,6 @@
 namespace vverbs {
 namespace {
 
-constexpr size_t kMostQueued = 256;                      // datagrams on a path that are not written
 constexpr auto kPathPatience = std::chrono::seconds(1);  // then a path that stands is given up
 // A datagram waits this long for a receive, as lossless Ethernet makes senders wait. Then it is
 // lost, and those behind it are lost at once, until a receive is posted.
@@ -32,20 +30,14 @@ void watch_path(Context& context, Path& path, bool write) {
         true);
 }
 
-// Writes what is queued, as far as the socket takes it. False: the connection is lost.
+// Writes the queue, as far as the socket takes it. False: the connection is lost.
 bool flush(Context& context, Path& path) {
   Socket& socket = path.socket;
   if (socket.connecting) return true;
   while (!socket.out.empty()) {
-    iovec where[16];
-    size_t count = 0;
-    for (auto message = socket.out.begin(); message != socket.out.end() && count < std::size(where);
-         ++message)
-      where[count++] = {message->head.data() + message->done, message->head.size() - message->done};
-    msghdr header{};
-    header.msg_iov = where;
-    header.msg_iovlen = count;
-    const ssize_t written = sendmsg(socket.fd, &header, MSG_NOSIGNAL | MSG_DONTWAIT);
+    Outgoing& first = socket.out.front();
+    const ssize_t written = ::send(socket.fd, first.head.data() + first.done,
+                                   first.head.size() - first.done, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (written < 0) {
       if (errno == EINTR) continue;
       if (errno != EAGAIN) return false;
@@ -53,23 +45,22 @@ bool flush(Context& context, Path& path) {
       return true;
     }
     path.progress_at = Clock::now();
-    auto left = static_cast<size_t>(written);
-    while (left > 0) {
-      Outgoing& first = socket.out.front();
-      const size_t part = std::min(left, first.head.size() - first.done);
-      first.done += part;
-      left -= part;
-      if (first.done == first.head.size()) socket.out.pop_front();
-    }
+    first.done += static_cast<size_t>(written);
+    if (first.done == first.head.size()) socket.out.pop_front();
   }
   watch_path(context, path, false);
   return true;
 }
 
-// The path to the context of the queue pair, connected where it was not. Null: there is none.
-Path* path_to(Context& context, const Destination& to) {
+PathKey key_of(const Destination& to) {
   PathKey key{{}, to.own.ndev_ifindex, static_cast<uint16_t>(to.number >> 8)};
   std::memcpy(key.address.data(), to.attributes.grh.dgid.raw, key.address.size());
+  return key;
+}
+
+// The path to the context of the queue pair, connected where it was not. Null: there is none.
+Path* path_to(Context& context, const Destination& to) {
+  const PathKey key = key_of(to);
   if (const auto found = context.paths.find(key); found != context.paths.end())
     return &found->second;
   sockaddr_storage address{};
@@ -92,10 +83,17 @@ Path* path_to(Context& context, const Destination& to) {
   return &path;
 }
 
-// What is queued on it is lost.
+// Datagrams that wait for it are lost.
 void drop_path(Context& context, Path& path) {
+  const auto entry = std::find_if(context.paths.begin(), context.paths.end(),
+                                  [&](const auto& one) { return &one.second == &path; });
+  const PathKey key = entry->first;
   close_socket(path.socket);
-  std::erase_if(context.paths, [&](const auto& entry) { return &entry.second == &path; });
+  context.paths.erase(entry);
+  for (auto& [number, pair] : context.pairs)
+    while (pair->qp().qp_type == IBV_QPT_UD && pair->qp().state == IBV_QPS_RTS && !context.gone &&
+           !pair->sends.empty() && key_of(pair->sends.front().to) == key)
+      complete_first(context, *pair, IBV_WC_SUCCESS);
 }
 
 void fail_send(Context& context, QueuePair& pair, ibv_wc_status status) {
@@ -135,7 +133,8 @@ bool send_first(Context& context, QueuePair& pair) {
   }
   Path* path = port.up && !port.drops ? path_to(context, to) : nullptr;
   bool lost = path == nullptr;
-  if (!lost && path->socket.out.size() >= kMostQueued) return false;
+  // It completes when the socket has it: the program may end right then.
+  if (!lost && (path->socket.connecting || !path->socket.out.empty())) return false;
   if (!pass_faults(context, pair, request)) {
     if (context.gone || pair.qp().state != IBV_QPS_RTS || Clock::now() < port.free_at) return false;
     lost = true;
@@ -170,7 +169,7 @@ bool send_first(Context& context, QueuePair& pair) {
   lost = lost || request.refused;
   if (!lost) {
     occupy(port, request.bytes);
-    if (path->socket.out.empty()) path->progress_at = Clock::now();
+    path->progress_at = Clock::now();
     path->socket.out.push_back(std::move(message));
   }
   complete_first(context, pair, IBV_WC_SUCCESS);
@@ -187,7 +186,8 @@ uint16_t checksum(const iphdr& header) {
   return static_cast<uint16_t>(~sum);
 }
 
-// What a RoCE NIC puts before the data: the header of IPv6, or that of IPv4 at the end of its room.
+// Makes the header that a RoCE NIC puts before the data: of IPv6, or of IPv4 at the end of its
+// room.
 void write_header(const DatagramHeader& datagram, uint8_t* into) {
   constexpr uint8_t kMapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
   const bool v2 = (datagram.flags & kIsRoceV2) != 0;
@@ -290,7 +290,7 @@ void hold(Context& context, Feed& feed, bool held) {
   watch(context, feed.fd, tag(Source::Feed, static_cast<uint32_t>(feed.fd)), false, true, !held);
 }
 
-// Delivers what is read. False: the connection says what no virtual NIC says.
+// Delivers the datagrams that are read. False: the connection says what no virtual NIC says.
 bool deliver_all(Context& context, Feed& feed) {
   while (feed.bytes.size() - feed.at >= sizeof(DatagramHeader)) {
     DatagramHeader header{};
@@ -351,7 +351,7 @@ void add_feed(Context& context, int fd) {
 void hear_path(Context& context, int fd, uint32_t events) {
   for (auto& [key, path] : context.paths) {
     if (path.socket.fd != fd) continue;
-    // Nobody writes to it: what is to be read is its end.
+    // Nobody writes to it: only its end can be read.
     if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) return drop_path(context, path);
     path.socket.connecting = false;
     if (!flush(context, path)) drop_path(context, path);

@@ -1,5 +1,5 @@
-// What the parts of a context's thread share: connections (engine.cc) and datagrams (datagrams.cc).
-// Thread safety: all of it is called with the context's mutex held.
+// The parts of a context's thread share these: connections (engine.cc) and datagrams
+// (datagrams.cc). Thread safety: all of it is called with the context's mutex held.
 #pragma once
 
 #include <sys/socket.h>
@@ -12,7 +12,7 @@ constexpr uint64_t kBytesPerTurn = 1 << 20;  // so that no connection keeps the 
 constexpr auto kTryAgain = std::chrono::milliseconds(2);
 constexpr uint64_t kLeastCorrupt = 1024;  // bytes of a message that a port changes
 
-// What epoll tells a descriptor by: its kind, and the queue pair or the descriptor itself.
+// Epoll tells a descriptor by its kind, and the queue pair or the descriptor itself.
 enum class Source : uint64_t { Wake, Listener, Guest, Requester, Responder, Path, Feed };
 inline uint64_t tag(Source source, uint32_t number) {
   return static_cast<uint64_t>(source) << 32 | number;

@@ -2,12 +2,17 @@
 #include <gtest/gtest.h>
 #include <infiniband/verbs.h>
 #include <netinet/ip.h>
+#include <spawn.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <string>
 #include <vector>
+
+extern char** environ;
 
 namespace {
 
@@ -165,7 +170,7 @@ TEST_F(Datagrams, ArriveWithTheirSenderFromEachAddress) {
       }
       EXPECT_EQ(std::memcmp(&b.bytes[kHeader], &a.bytes[5], length), 0);
       EXPECT_EQ(b.bytes[kHeader + length], 0xee);
-      // The header that is before the data: that of IPv4 at its end.
+      // Before the data comes the header; one of IPv4 is at the end of its room.
       ibv_grh header{};
       std::memcpy(&header, b.bytes.data(), sizeof header);
       const bool four = to.raw[10] == 0xff && entries[gid].gid_type == IBV_GID_TYPE_ROCE_V2;
@@ -310,6 +315,38 @@ TEST_F(Datagrams, ToNobodyAreLost) {
   EXPECT_EQ(ibv_destroy_ah(way), 0);
 }
 
+// Not a test by itself: the other process of the next one. It ends as soon as its work is complete.
+TEST_F(Datagrams, DISABLED_SendsAndEnds) {
+  const char* const number = std::getenv("NICCOLITE_TEST_NUMBER");
+  if (number == nullptr) GTEST_SKIP() << "only the next test starts it";
+  Station a(0);
+  ibv_ah* const way = a.to(a);
+  for (uint8_t i = 0; i < 10; ++i) {
+    a.bytes[0] = i;
+    ASSERT_EQ(a.send(way, static_cast<uint32_t>(std::atoi(number)), 0, kMtu), 0);
+    ASSERT_EQ(a.wait().status, IBV_WC_SUCCESS);
+  }
+  _exit(0);
+}
+
+TEST_F(Datagrams, OfAProcessThatHasEndedArrive) {
+  Station b(0);
+  for (uint64_t i = 0; i < 10; ++i) ASSERT_EQ(b.receive(i, i * 8192, 8192), 0);
+  setenv("NICCOLITE_TEST_NUMBER", std::to_string(b.qp->qp_num).c_str(), 1);
+  std::string arguments[] = {"/proc/self/exe", "--gtest_filter=Datagrams.DISABLED_SendsAndEnds",
+                             "--gtest_also_run_disabled_tests"};
+  char* argv[] = {arguments[0].data(), arguments[1].data(), arguments[2].data(), nullptr};
+  pid_t child = 0;
+  ASSERT_EQ(posix_spawn(&child, "/proc/self/exe", nullptr, nullptr, argv, environ), 0);
+  int status = 0;
+  waitpid(child, &status, 0);
+  ASSERT_EQ(status, 0);
+  for (uint8_t i = 0; i < 10; ++i) {
+    EXPECT_EQ(b.wait().byte_len, kHeader + kMtu);
+    EXPECT_EQ(b.bytes[i * 8192 + kHeader], i);
+  }
+}
+
 TEST_F(Datagrams, ManyAreReceivedInOrderFromASharedQueue) {
   Station a(0), c(0), b(1, true);
   ibv_ah* const ways[] = {a.to(b), c.to(b)};
@@ -396,7 +433,7 @@ TEST_F(Datagrams, ToOneselfByTheExtendedInterface) {
 }
 
 // Sends datagrams of 1 to 20 * 100 bytes over a port with a fault; ends with 0 where the receiver
-// sees those of `arrive`.
+// sees the datagrams that `arrive` numbers.
 [[noreturn]] void run_with(const char* nics, const std::vector<uint32_t>& arrive, bool corrupt) {
   setenv("NICCOLITE_NICS", nics, 1);
   bool right = true;
