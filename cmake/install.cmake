@@ -5,7 +5,7 @@
 #   include/vcuda/          CUDA headers for machines without the toolkit: pkg-config vcuda, Niccolite::vcuda
 #   lib/libnccl.so.2        and its links
 #   lib/vcuda/              libcudart.so.13, libcuda.so.1 and libnvidia-ml.so.1 of the virtual GPUs; a folder of its own, so that they never shadow CUDA's
-#   lib/vverbs/             libibverbs.so.1 of the virtual NICs, where rdma-core's headers were at build time; not in wheels
+#   lib/vverbs/             libibverbs.so.1 and librdmacm.so.1 of the virtual NICs, where rdma-core's headers were at build time; not in wheels
 #   lib/cmake/Niccolite     find_package(Niccolite): Niccolite::nccl, Niccolite::vcuda
 #   lib/pkgconfig           nccl.pc, vcuda.pc
 #   bin/niccolite
@@ -25,6 +25,9 @@ install(TARGETS vcuda EXPORT NiccoliteTargets LIBRARY DESTINATION ${vcuda_libdir
 install(TARGETS vcuda_driver vcuda_nvml LIBRARY DESTINATION ${vcuda_libdir})
 if(TARGET vverbs AND NOT SKBUILD)
   install(TARGETS vverbs LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/vverbs)
+  if(TARGET vrdmacm)
+    install(TARGETS vrdmacm LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/vverbs)
+  endif()
 endif()
 set_target_properties(niccolite_cli PROPERTIES
   INSTALL_RPATH "$ORIGIN/${bin_to_lib};$ORIGIN/${bin_to_lib}/vcuda")
@@ -64,6 +67,9 @@ endforeach()
 add_custom_target(niccolite_installed DEPENDS niccolite vcuda vcuda_driver vcuda_nvml niccolite_cli niccolite_which_audit niccolite_help)
 if(TARGET vverbs AND NOT SKBUILD)
   add_dependencies(niccolite_installed vverbs)
+  if(TARGET vrdmacm)
+    add_dependencies(niccolite_installed vrdmacm)
+  endif()
 endif()
 if(TARGET niccolite_device_bitcode)
   add_dependencies(niccolite_installed niccolite_device_bitcode)

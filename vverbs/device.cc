@@ -149,7 +149,7 @@ ibv_device** ibv_get_device_list(int* count) {
     return made;
   }();
   auto** list =
-      static_cast<ibv_device**>(std::calloc(static_cast<size_t>(devices) + 1, sizeof(ibv_device*)));
+      static_cast<ibv_device**>(std::calloc(static_cast<size_t>(devices) + 1, sizeof(void*)));
   if (list == nullptr) {
     errno = ENOMEM;
     return nullptr;

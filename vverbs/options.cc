@@ -89,7 +89,8 @@ std::string parse_options(const std::string& text, Options& options) {
 }
 
 const Options& options() {
-  static const Options parsed = [] {
+  // Never destroyed: threads of devices that a program leaves open read it until the end.
+  static const Options& parsed = *new Options([] {
     Options result;
     const char* text = std::getenv("NICCOLITE_NICS");
     if (text == nullptr || *text == '\0') return result;
@@ -100,7 +101,7 @@ const Options& options() {
       result.devices = 0;
     }
     return result;
-  }();
+  }());
   return parsed;
 }
 
