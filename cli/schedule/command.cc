@@ -295,6 +295,8 @@ void add_options(CLI::App& app, Options& options) {
       "Print each worker's steps as they run, with direct gets and puts; --check proves these too");
   app.add_flag("--team", options.has_team,
                "With --lowered: the ranks of each machine have a multicast team (NVLS)");
+  app.add_flag("--words", options.is_of_words,
+               "With --lowered: by LL, whose words bring flags, so that nothing is direct");
   app.add_flag("--windows", options.has_windows,
                "With --team: all buffers lie in symmetric windows, which the team reaches");
   app.add_flag("-l,--list", options.wants_list, "List collectives and their algorithms");
@@ -316,6 +318,11 @@ int run(const Options& options) {
   if (options.has_windows && !options.has_team)
     return fail(Status::invalid_argument("--windows is about what a team reaches: add --team"),
                 kExitUsage);
+  if (options.is_of_words && (!options.wants_lowered || options.has_windows))
+    return fail(
+        Status::invalid_argument("--words is about --lowered steps without --windows: words "
+                                 "go to slots"),
+        kExitUsage);
   schedule::File file;
   std::string about;
   if (is_import) {
@@ -341,9 +348,10 @@ int run(const Options& options) {
   if (!options.machines.empty())
     machines = grammar::parse_machines(options.machines).take();  // build() has checked it
   if (options.wants_lowered) {
-    const Result<lowering::AccessPlan> plan = lowering::lower(
-        schedule,
-        {.machines = machines, .has_team = options.has_team, .has_windows = options.has_windows});
+    lowering::Capabilities capabilities{
+        .machines = machines, .has_team = options.has_team, .has_windows = options.has_windows};
+    if (options.is_of_words) capabilities.facilities = {.publishes_chunks = false};
+    const Result<lowering::AccessPlan> plan = lowering::lower(schedule, capabilities);
     if (!plan.is_ok()) return fail(plan.status(), kExitWrong);
     fmt::print("{}\n", draw_text(plan.value()));
     if (options.has_team) {

@@ -27,6 +27,7 @@ struct Options {
   bool wants_lowered = false;
   bool has_team = false;     // the ranks of each machine have a multicast team
   bool has_windows = false;  // which reaches the buffers
+  bool is_of_words = false;  // by LL
   bool wants_list = false;
   bool wants_json = false;
 };

@@ -282,7 +282,7 @@ Result<std::unique_ptr<transport::Team>> Communicator::make_team(
                                           .member = *member_,
                                           .machines = membership_.machines(),
                                           .refusal = team_refusal(),
-                                          .shape = planner::team_shape_for(settings, most),
+                                          .slots = planner::team_slots_for(settings, most),
                                           .parts = kMostSharingTeam,
                                           .shared = std::move(shared),
                                           .try_step = operations::try_team,
@@ -291,7 +291,7 @@ Result<std::unique_ptr<transport::Team>> Communicator::make_team(
     has_team_ = true;
     planner::set_team(settings, most);
     LOG(Info, Nvls, "NVLS multicast support is available on dev {} ({} channels{})", device(),
-        settings.team_shape.channels,
+        settings.team_slots.chunks.channels,
         outcome.is_shared ? ", by the team of the communicator that it is made from" : "");
   } else if (rank() == 0 && outcome.has_failed) {
     LOG(Warn, Nvls, "no NVLS multicast, so operations go other ways: {}", outcome.obstacle);

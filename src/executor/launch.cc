@@ -39,8 +39,8 @@ Status check_team_slots(const Launch& launch, size_t port) {
   // Credit is counted as on the other connections.
   if (slots.depth != launch.shape.depth || !std::has_single_bit(slots.depth) ||
       uint64_t{work.first_channel} + work.partition.channels > slots.channels ||
-      work.partition.chunk * size_of(launch.type) > slots.slot_bytes ||
-      launch.protocol != Protocol::Simple || work.turn.is_one_of_several()) {
+      work.partition.chunk * size_of(launch.type) > data_bytes(launch.protocol, slots.slot_bytes) ||
+      launch.protocol == Protocol::LL128 || work.turn.is_one_of_several()) {
     return Status::internal("port {} goes by a team's {} slots of {} bytes in {} channels", port,
                             slots.depth, slots.slot_bytes, slots.channels);
   }

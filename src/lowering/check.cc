@@ -162,16 +162,22 @@ Status check_all(const Schedule& schedule, const CheckOptions& options, uint32_t
        {.has_bulk_copies = true, .has_stages = true, .threads_pass_on_puts = true}},
       {"a team", {.has_stages = true}, false, true},
       {"a team that reaches windows", {.has_stages = true}, false, true, true},
+      {"a team that stores words", {.publishes_chunks = false}, false, true},
   };
   for (const Kind& kind : kinds) {
-    const Routes routes = routes_of(schedule, options.machines, kind.has_team);
+    const Routes routes =
+        routes_of(schedule, options.machines, kind.has_team, kind.facilities.publishes_chunks);
     if (kind.has_team && !routes.use_team()) continue;
     if (kind.has_windows && !routes.allow_windows()) continue;
     const bool adds_nothing =
         !kind.has_team &&
         (routes.are_all_slots() || (kind.pulls && !schedule::reduces(schedule.collective)));
     if (adds_nothing && &kind != &kinds[0]) continue;
-    for (const std::vector<bool>& refused : refusals(schedule, routes, seed)) {
+    // Words go to slots, whatever is reached.
+    const std::vector<std::vector<bool>> all_refusals = kind.facilities.publishes_chunks
+                                                            ? refusals(schedule, routes, seed)
+                                                            : std::vector<std::vector<bool>>{{}};
+    for (const std::vector<bool>& refused : all_refusals) {
       const AccessPlan plan = TRY(lower(schedule, {.facilities = kind.facilities,
                                                    .links = {},
                                                    .refused = refused,

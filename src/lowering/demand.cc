@@ -144,12 +144,13 @@ class Reader {
       const Accesses* const accesses = lowered == nullptr ? nullptr : &at(lowered->accesses, i);
       int moved = (instruction.source ? 1 : 0) + (instruction.target ? 1 : 0);
       bool uses_slots = false;
-      // The peer moves its own puts to, and gets from, this rank.
-      const auto add = [&](int connections, const std::vector<Way>* ways, bool (*is_of_peer)(Way)) {
+      // The peer moves its own puts to, and gets from, this rank. A store to a team, or a load from
+      // one, is one access, whatever the number of connections.
+      const auto add = [&](int connections, const std::vector<Way>* ways, bool (*is_of_peer)(Way),
+                           bool (*is_of_all)(Way)) {
         for (int c = 0; c < connections; ++c) {
           const Way way = ways == nullptr ? Way::Slot : at(*ways, c);
-          // A team store or load is one access, whatever the number of connections.
-          moved += is_of_peer(way) || (uses_team(way) && c > 0) ? 0 : 1;
+          moved += is_of_peer(way) || (is_of_all(way) && c > 0) ? 0 : 1;
           uses_slots |= lowering::uses_slots(way);
         }
       };
@@ -163,8 +164,10 @@ class Reader {
           std::ranges::find(accesses->sends, Way::TeamPut) != accesses->sends.end()) {
         --moved;
       }
-      add(length(instruction.receive_from), accesses ? &accesses->receives : nullptr, is_put);
-      add(length(instruction.send_to), accesses ? &accesses->sends : nullptr, is_get);
+      add(length(instruction.receive_from), accesses ? &accesses->receives : nullptr, is_put,
+          is_load_of_team);
+      add(length(instruction.send_to), accesses ? &accesses->sends : nullptr, is_get,
+          is_store_to_team);
       double& bytes = instruction.reduce
                           ? (uses_slots ? result.slot_reductions : result.direct_reductions)
                           : (uses_slots ? result.slot_copies : result.direct_copies);

@@ -344,6 +344,9 @@ Status Execution::do_step(Instance& instance, int number, const Step& step) {
       }
       break;
     case Event::GiveCredit:
+      // The sender may then store there, to this rank alone or to all of a team.
+      if (--link.read < 0)
+        return Status::invalid_usage("gives credit for a slot that it has not read");
       if (const int group = at(group_of_, step.connection); group >= 0) {
         --link.held;
         TRY(carry(group, instance.tile));

@@ -92,6 +92,7 @@ class Execution {
     Chunks slots;      // announced, and not taken
     int used = 0;      // slots without credit
     int unused = 0;    // of them, whose credit was awaited, and to which nothing was announced yet
+    int read = 0;      // slots that the receiver has read, and not given credit for
     Chunks handed_in;  // to the network's reducer, in slots of the sender's
     int held = 0;      // slots of the receiver's, with what came of the reducer
     bool is_advertised = false, is_taken = false, is_withdrawn = false;

@@ -45,9 +45,14 @@ Status Execution::move(Instance& instance, int number, const Step& step) {
   TRY(check_teams(instance, instruction, accesses));
   for (const int tile : tiles_of(instance, step.tiles))
     TRY(move_tile(instance, number, instruction, accesses, tile));
-  for (int i = 0; i < length(instruction.receive_from); ++i)
-    if (uses_slots(at(accesses.receives, i)) || at(accesses.receives, i) == Way::Pull)
-      entry_of(instance.received, at(instruction.receive_from, i)).clear();
+  for (int i = 0; i < length(instruction.receive_from); ++i) {
+    const int connection = at(instruction.receive_from, i);
+    const Way way = at(accesses.receives, i);
+    if (!uses_slots(way) && way != Way::Pull) continue;
+    Chunks& received = entry_of(instance.received, connection);
+    if (uses_slots(way)) link(instance, connection).read += length(received);
+    received.clear();
+  }
   instance.own_part.reset();
   return {};
 }

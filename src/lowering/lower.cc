@@ -30,7 +30,8 @@ class Lowering {
 
   AccessPlan run() {
     AccessPlan plan{.schedule = schedule_,
-                    .routes = routes_of(schedule_, capabilities_.machines, capabilities_.has_team),
+                    .routes = routes_of(schedule_, capabilities_.machines, capabilities_.has_team,
+                                        capabilities_.facilities.publishes_chunks),
                     .facilities = capabilities_.facilities,
                     .machines = capabilities_.machines,
                     .connections = {},

@@ -183,7 +183,8 @@ bool leaves_machine(const Connection& connection, std::span<const int> machines)
   return !machines.empty() && at(machines, connection.sender) != at(machines, connection.receiver);
 }
 
-Routes routes_of(const Schedule& schedule, std::span<const int> machines, bool has_team) {
+Routes routes_of(const Schedule& schedule, std::span<const int> machines, bool has_team,
+                 bool publishes_chunks) {
   std::map<int, Route> routes;
   if (schedule.collective == Collective::PointToPoint) {
     for (const Connection& connection : schedule.connections)
@@ -208,7 +209,7 @@ Routes routes_of(const Schedule& schedule, std::span<const int> machines, bool h
                    .try_emplace(tag, Can{.get = !schedule.partial_sums || !is_on_one,
                                          .put = true,
                                          .team_store = has_team,
-                                         .team_load = has_team})
+                                         .team_load = has_team && publishes_chunks})
                    .first->second;
     can.team_store &= !leaves(i) && at(allowed, i).team_store;
     can.team_load &= !leaves(i) && at(allowed, i).team_load;
@@ -226,7 +227,7 @@ Routes routes_of(const Schedule& schedule, std::span<const int> machines, bool h
     const bool loads_windows = can.team_load && can.get_by_team && !can.put_by_team;
     if (can.team_store && !loads_windows && stores < kMostTeamTags) {
       ++stores;
-      route = {.way = Way::TeamStore, .allows_windows = can.put_by_team};
+      route = {.way = Way::TeamStore, .allows_windows = publishes_chunks && can.put_by_team};
     } else if (can.team_load && loads < kMostTeamTags) {
       ++loads;
       route = {.way = Way::TeamLoad, .allows_windows = can.get_by_team};

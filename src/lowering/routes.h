@@ -81,11 +81,13 @@ constexpr bool is_team_tag(int tag) {
 }
 
 /// The routes of `schedule`, whose form is right (schedule/check.h). `machines`: the machine of
-/// each rank; empty: all are on one. `has_team`: all ranks of each machine are in one. Of a part of
-/// a schedule (algorithms::Options::only_rank), the routes as far as the part does not exclude
+/// each rank; empty: all are on one. `has_team`: all ranks of each machine are in one.
+/// `publishes_chunks`: as the protocol does (way_over()); of words that bring flags, a team carries
+/// stores to slots alone. Without a team all protocols have the same routes. Of a part of a
+/// schedule (algorithms::Options::only_rank), the routes as far as the part does not exclude
 /// them: what the part excludes, the whole does, too, so that Slot is certain, and all else is not.
 Routes routes_of(const schedule::Schedule& schedule, std::span<const int> machines = {},
-                 bool has_team = false);
+                 bool has_team = false, bool publishes_chunks = true);
 
 /// Are the connections with this tag, among `connections` of an instruction of `rank`, to or from
 /// all other ranks of its machine, and no others?

@@ -63,12 +63,16 @@ struct Link {
 };
 
 /// How the bytes go in a launch: by the route, if the link can do it and the protocol publishes
-/// chunks, which advertisements need; else through slots. The one place where this is decided.
+/// chunks, which advertisements and loads of a team need; else through slots. A store to a team's
+/// slots needs nothing: words bring their flags to all members. The one place where this is
+/// decided.
 constexpr Way way_over(const Route& route, const Link& link, bool publishes_chunks) {
+  if (!publishes_chunks)
+    return route.way == Way::TeamStore && link.has_team ? Way::TeamStore : Way::Slot;
   const bool can = route.way == Way::DirectPut   ? link.can_put
                    : route.way == Way::DirectGet ? link.can_get
                                                  : uses_team(route.way) && link.has_team;
-  if (!can || !publishes_chunks) return Way::Slot;
+  if (!can) return Way::Slot;
   if (!route.allows_windows || !link.has_windows) return route.way;
   return route.way == Way::TeamStore ? Way::TeamPut : Way::TeamGet;
 }

@@ -189,9 +189,11 @@ Status check_workers(std::span<const WorkerShape> workers, std::span<const Route
   for (size_t w = 0; w < workers.size(); ++w)
     if (const char* const fault = fault_of_ways(workers[w], routes); fault != nullptr)
       return Status::invalid_usage("worker {} {}", w, fault);
-  if (!facilities.publishes_chunks &&
-      std::ranges::any_of(routes, [](const Route& route) { return route.way != Way::Slot; })) {
-    return Status::invalid_usage("bytes go direct by a protocol that publishes no chunks");
+  if (!facilities.publishes_chunks && !std::ranges::all_of(routes, [](const Route& route) {
+        return route.way == Way::Slot || route.way == Way::TeamStore;
+      })) {
+    return Status::invalid_usage(
+        "bytes go direct, or are loaded of a team, by a protocol that publishes no chunks");
   }
   if (workers.size() != plans.size())
     return Status::invalid_usage("a plan of {} workers for {}", plans.size(), workers.size());

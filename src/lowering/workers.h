@@ -53,7 +53,8 @@ std::vector<WorkerShape> shapes_of(const schedule::Schedule& schedule, int rank)
 
 /// The abilities of a launch.
 struct Facilities {
-  bool publishes_chunks = true;  // Simple; by other protocols nothing is direct
+  bool publishes_chunks =
+      true;  // Simple; by other protocols nothing is direct, or loaded of a team
   bool has_bulk_copies = false;  // for workers that move bytes
   bool has_stages = false;       // bulk copies at least for workers that copy within the rank's
                                  // memory, and for reductions whose tiles are shared

@@ -94,7 +94,7 @@ const char* name_of(Operation operation) {
   return "?";
 }
 
-Result<Planner::Compiled> Planner::program(const Form& form, int root, bool by_team) {
+Result<Planner::Compiled> Planner::program(const Form& form, int root, ByTeam by_team) {
   const auto key = std::tuple(&form, root, by_team);
   if (const auto found = programs_.find(key); found != programs_.end()) return found->second;
   algorithms::Options options = options_of(settings_);
@@ -225,9 +225,9 @@ Result<Plan> Planner::plan_of(const Request& request, const Choice& choice) {
   plan.microseconds = plan.choice.microseconds;
   const Compiled compiled =
       TRY(program(*plan.choice.form, schedule::has_root(request.collective) ? request.root : 0,
-                  plan.choice.by_team));
+                  by_team_of(plan.choice)));
   if (plan.choice.by_team) {
-    plan.team_shape = settings_.team_shape;
+    plan.team_shape = settings_.team_slots.of(plan.protocol);
     const auto is_here = [&](int machine) {
       return machine == settings_.machines[static_cast<size_t>(rank_)];
     };

@@ -113,7 +113,7 @@ class Planner {
     std::shared_ptr<const executor::Program> program;
     bool partial_sums = false;
   };
-  Result<Compiled> program(const Form& form, int root, bool by_team = false);
+  Result<Compiled> program(const Form& form, int root, ByTeam by_team = ByTeam::Nothing);
   Result<std::shared_ptr<const executor::Program>> message_program(
       std::span<const std::vector<Message>> layers, executor::Protocol protocol) const;
   /// Returns the partition of a message to the own rank, which no other rank must know.
@@ -135,8 +135,8 @@ class Planner {
   bool messages_reach_;           // Settings::reaches_users, of all messages
   const bool fills_slots_first_;  // executor::PortAddress, of all connections
   const int rank_;
-  Decide decide_;                                                    // null: the cost model
-  std::map<std::tuple<const Form*, int, bool>, Compiled> programs_;  // as program() has it
+  Decide decide_;                                                      // null: the cost model
+  std::map<std::tuple<const Form*, int, ByTeam>, Compiled> programs_;  // as program() has it
   using Chosen = std::tuple<Collective, size_t, int, bool, const CallSettings*, Help, Help,
                             std::optional<executor::DataType>>;
   std::map<Chosen, Choice> choices_;  // as chosen() has it

@@ -281,29 +281,29 @@ void set_rings(Settings& settings, std::vector<std::vector<int>> rings) {
   settings.rings = std::move(rings);
 }
 
-executor::FifoShape team_shape_for(const Settings& settings, int ranks) {
-  executor::FifoShape shape = settings.shapes[static_cast<size_t>(Protocol::Simple)];
+executor::TeamSlots team_slots_for(const Settings& settings, int ranks) {
   if (ranks == 0) return {};
   // More CTAs than these do not make a switch faster, as far as is published.
   constexpr uint32_t kMostTeamChannels = 16;
-  shape.channels = std::min(shape.channels, settings.team_channels > 0
-                                                ? static_cast<uint32_t>(settings.team_channels)
-                                                : kMostTeamChannels);
-  const size_t most = kMostTeamBytes / lowering::kTeamPlaces / static_cast<size_t>(ranks);
-  while (shape.slots_bytes() > most && shape.slot_bytes > kLeastSlotBytes)
-    shape.slot_bytes = shape.slot_bytes / 2 / 128 * 128;
-  while (shape.slots_bytes() > most && shape.channels > 1) --shape.channels;
-  return shape;
-}
-
-size_t team_bytes(const Settings& settings) {
-  return settings.team_shape.slots_bytes() * lowering::kTeamPlaces *
-         static_cast<size_t>(settings.team_ranks);
+  const auto shape_of = [&](Protocol protocol, size_t most_bytes, int places) {
+    executor::FifoShape shape = settings.shapes[static_cast<size_t>(protocol)];
+    shape.channels = std::min(shape.channels, settings.team_channels > 0
+                                                  ? static_cast<uint32_t>(settings.team_channels)
+                                                  : kMostTeamChannels);
+    const size_t most = most_bytes / static_cast<size_t>(places * ranks);
+    const auto slot_of = [&] { return most / (size_t{shape.channels} * shape.depth) / 128 * 128; };
+    while (slot_of() < kLeastSlotBytes && shape.channels > 1) --shape.channels;
+    shape.slot_bytes = std::min(shape.slot_bytes, static_cast<uint32_t>(slot_of()));
+    return shape;
+  };
+  return {.chunks = shape_of(Protocol::Simple, kMostTeamBytes - kMostTeamWordBytes,
+                             lowering::kTeamPlaces),
+          .words = shape_of(Protocol::LL, kMostTeamWordBytes, lowering::kMostTeamTags)};
 }
 
 void set_team(Settings& settings, int ranks) {
   settings.team_ranks = ranks;
-  settings.team_shape = team_shape_for(settings, ranks);
+  settings.team_slots = team_slots_for(settings, ranks);
 }
 
 std::vector<int> members_of_rail(std::span<const int> machines, int rank) {

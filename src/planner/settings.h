@@ -14,6 +14,7 @@
 #include "base/wire.h"
 #include "executor/numeric.h"
 #include "executor/protocol/fifo.h"
+#include "executor/protocol/team_slots.h"
 #include "gpu/devices.h"
 #include "planner/shapes.h"
 #include "planner/variant.h"
@@ -92,7 +93,7 @@ struct Settings {
   bool team_reaches_windows = false;  // and buffers are expected to lie in some
   bool asks_for_team = false;  // NCCL_ALGO or NCCL_NVLS_ENABLE of rank 0 does: else none is made
   int team_channels = 0;       // at most: NCCL_NVLS_NCHANNELS, or nvlsCTAs; 0: as many as fit
-  executor::FifoShape team_shape{};  // of connections by teams
+  executor::TeamSlots team_slots{};  // of connections by teams
   Shapes shapes{};
   Shapes message_shapes{};  // of messages' own connections; equal to `shapes` where they have none
   // Allowed by NCCL_ALGO (bit i: forms_of(collective)[i]) and NCCL_PROTO, by collective.
@@ -124,13 +125,14 @@ std::vector<int> members_of_rail(std::span<const int> machines, int rank);
 /// protocol's FIFOs have slots. The caller sets rank and root.
 algorithms::Options options_of(const Settings& settings);
 
-/// Memory of each rank of a team: its slots of all stores and loads of all ranks.
+/// Memory of each rank of a team: its slots of all stores and loads of all ranks. Of that, for
+/// words, which are short.
 inline constexpr size_t kMostTeamBytes = 32 << 20;
-size_t team_bytes(const Settings& settings);
+inline constexpr size_t kMostTeamWordBytes = 4 << 20;
 /// Sets that there are teams of up to `ranks`; 0: none. The shape of their connections follows.
 void set_team(Settings& settings, int ranks);
-/// The shape that they would have.
-executor::FifoShape team_shape_for(const Settings& settings, int ranks);
+/// The slots that they would have.
+executor::TeamSlots team_slots_for(const Settings& settings, int ranks);
 inline bool allows_team(const Settings& settings, const Form& form) {
   return settings.forms[static_cast<size_t>(form.collective)].test(
       form.traits().follows_machines ? kNvlsTreeBit : kNvlsBit);

@@ -37,6 +37,14 @@ struct Variant {
   friend bool operator==(const Variant&, const Variant&) = default;
 };
 
+/// Data that may go by a multicast team: words are stored, chunks are also loaded
+/// (lowering::routes_of()).
+enum class ByTeam : uint8_t { Nothing, Words, Chunks };
+constexpr ByTeam by_team_of(const Variant& variant) {
+  if (!variant.by_team) return ByTeam::Nothing;
+  return publishes_chunks(variant.protocol) ? ByTeam::Chunks : ByTeam::Words;
+}
+
 /// "two_shot_workers Simple 24", "ring Simple 24 /2", "two_shot NVLS Simple 16". The variant has a
 /// form.
 std::string describe(const Variant& variant);

@@ -73,7 +73,7 @@ Result<std::unique_ptr<WindowMulticast>> WindowMulticast::make(const Options& op
                                                                 .member = options.member,
                                                                 .machines = teams,
                                                                 .refusal = options.refusal,
-                                                                .shape = {},
+                                                                .slots = {},
                                                                 .window_bytes = room,
                                                                 .try_step = options.try_step}));
   if (outcome.team == nullptr) return Status::invalid_argument("{}", outcome.obstacle);

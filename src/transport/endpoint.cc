@@ -66,7 +66,7 @@ Endpoint::~Endpoint() = default;
 
 executor::FifoShape Endpoint::shape_of(const End& end) const {
   if (team_ != nullptr && lowering::is_team_tag(end.tag)) {
-    executor::FifoShape counters = team_->shape();
+    executor::FifoShape counters = team_->slots().of(end.protocol);
     counters.slot_bytes = 0;
     return counters;
   }
@@ -198,7 +198,7 @@ Result<std::vector<executor::PortAddress>> Endpoint::connect(const executor::Pro
     executor::PortAddress address = connector_to(end.peer).port(end).value();
     if (lowering::is_team_tag(end.tag)) {
       if (team_ == nullptr) return Status::internal("a program goes by a team that there is not");
-      team_->set_slots(program.ports[port], address);
+      team_->set_slots(program.ports[port], end.protocol, address);
     }
     address.can_put = reaches_user(end, /*at_sender=*/true);
     address.fills_slots_first = is_virtual_ && member_.same_process(end.peer);

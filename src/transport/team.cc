@@ -99,15 +99,11 @@ Team::~Team() {
   range_->give_part_back(part_);
 }
 
-size_t Team::slots_bytes(int members) const {
-  return shape_.slots_bytes() * lowering::kTeamPlaces * static_cast<size_t>(members);
-}
-
 /// Making: the state of a team that is being made. A driver call that never returns keeps it.
 struct Team::Making {
   gpu::Machine& machine;
   const int device;
-  const executor::FifoShape shape;
+  const executor::TeamSlots slots;
   const size_t window_bytes;
   const int parts;
   const int rank;
@@ -129,7 +125,7 @@ struct Team::Making {
       team->numbers_.push_back(counts[machine]++);
       if (machine == own) first = std::min(first, peer);
     }
-    count = counts[own];
+    count = team->members_ = counts[own];
   }
 
   Status create() {
@@ -138,7 +134,7 @@ struct Team::Making {
         machine, device,
         {.members = count,
          .parts = parts,
-         .part_bytes = std::max(team->slots_bytes(count), executor::kTrialBytes * members),
+         .part_bytes = std::max(slots.bytes(count), executor::kTrialBytes * members),
          .window_bytes = window_bytes}));
     team->range_->take_part(0);  // of a range that nobody else has yet
     team->part_ = 0;
@@ -167,7 +163,7 @@ struct Team::Making {
     TRY(bind_memory(team->range_->part_bytes()));
     return team->range_->map();
   }
-  Status bind_part() { return bind_memory(team->range_->whole(team->slots_bytes(count))); }
+  Status bind_part() { return bind_memory(team->range_->whole(slots.bytes(count))); }
   Status bind_memory(size_t bytes) {
     team->bytes_ = bytes;
     team->memory_ = TRY(machine.allocate(device, bytes, /*shareable=*/true));
@@ -187,10 +183,10 @@ struct Team::Making {
 };
 
 std::shared_ptr<Team::Making> Team::begin(const Options& options) {
-  auto making = std::make_shared<Making>(Making{options.machine, options.device, options.shape,
+  auto making = std::make_shared<Making>(Making{options.machine, options.device, options.slots,
                                                 options.window_bytes, options.parts,
                                                 options.member.rank(), options.try_step});
-  making->team.reset(new Team(options.machine, options.device, options.shape));
+  making->team.reset(new Team(options.machine, options.device, options.slots));
   making->team->rank_ = making->rank;
   making->number(options.machines);
   return making;
@@ -211,7 +207,7 @@ Result<std::optional<Team::Outcome>> Team::share(const Options& options) {
   const std::shared_ptr<Making> making = begin(options);
   making->team->range_ = options.shared;
   TeamWord word{.obstacle = options.refusal, .parts_in_use = options.shared->parts_in_use()};
-  if (making->team->slots_bytes(making->count) > options.shared->part_bytes())
+  if (making->slots.bytes(making->count) > options.shared->part_bytes())
     word.obstacle = "the slots are larger than a part";
   Outcome outcome;
   const std::vector<TeamWord> words = TRY(tell(options, word, outcome));
@@ -315,13 +311,12 @@ void Team::unbind_window(size_t offset, std::span<const Piece> pieces) {
   }
 }
 
-void Team::set_slots(const executor::Port& port, executor::PortAddress& address) const {
+void Team::set_slots(const executor::Port& port, executor::Protocol protocol,
+                     executor::PortAddress& address) const {
   const bool is_store = port.route.way == lowering::Way::TeamStore;
   const int owner = port.is_send == is_store ? rank_ : port.peer;
-  const auto place =
-      static_cast<size_t>(numbers_[static_cast<size_t>(owner)] * lowering::kTeamPlaces + port.tag -
-                          lowering::kFirstTeamTag);
-  const size_t slots = place * shape_.slots_bytes();
+  const size_t slots =
+      slots_.offset(protocol, members_, numbers_[static_cast<size_t>(owner)], port.tag);
   address.slots = static_cast<std::byte*>(memory_.data()) + slots;
   address.team = range_->at(offset() + slots);
 }

@@ -2,9 +2,7 @@
 // memory that this rank has in it: slots that every rank of the machine stores to, or loads from,
 // at once. The slots of a communicator are a part of the team's range (team_range.h):
 //
-//   part of the range       [owner][place] slots of FifoShape::slots_bytes()
-//     owner                 the rank that stores to all, or loads of all, by its number on the machine
-//     place                 lowering::Routes::tag_in_program() of its connections
+//   part of the range       executor::TeamSlots
 //
 // Every rank has all slots. What a rank stores at the team's addresses is in all ranks'
 // memory.
@@ -23,7 +21,7 @@
 #include "base/wait.h"
 #include "bootstrap/member.h"
 #include "executor/program.h"
-#include "executor/protocol/fifo.h"
+#include "executor/protocol/team_slots.h"
 #include "executor/team_trial.h"
 #include "gpu/memory.h"
 #include "lowering/routes.h"
@@ -46,7 +44,7 @@ class Team {
     bootstrap::Member& member;
     std::span<const int> machines;  // by rank: equal numbers are in one team
     std::string refusal{};          // why this rank wants none; empty: it wants one, as all must
-    executor::FifoShape shape;      // of each connection; equal on all ranks
+    executor::TeamSlots slots;      // equal on all ranks
     size_t window_bytes = 0;        // of the range, behind the slots; equal on all ranks
     int parts = 1;  // of the range: communicators that can share the team; equal on all ranks
     /// This rank's end of teams whose members are the same ranks, where a communicator has some.
@@ -69,9 +67,11 @@ class Team {
   Team(const Team&) = delete;
   ~Team();
 
-  const executor::FifoShape& shape() const { return shape_; }
-  /// Sets where the slots of the port's connection are, whose other memory `address` has.
-  void set_slots(const executor::Port& port, executor::PortAddress& address) const;
+  const executor::TeamSlots& slots() const { return slots_; }
+  /// Sets where the slots of the port's connection by the protocol are, whose other memory
+  /// `address` has.
+  void set_slots(const executor::Port& port, executor::Protocol protocol,
+                 executor::PortAddress& address) const;
   size_t bytes() const { return memory_.bytes(); }
 
   /// The range, which communicators of the same ranks may share.
@@ -101,8 +101,8 @@ class Team {
   Status resume();
 
  private:
-  Team(gpu::Machine& machine, int device, const executor::FifoShape& shape)
-      : machine_(machine), device_(device), shape_(shape) {}
+  Team(gpu::Machine& machine, int device, const executor::TeamSlots& slots)
+      : machine_(machine), device_(device), slots_(slots) {}
   struct Making;
   static std::shared_ptr<Making> begin(const Options& options);
   /// The outcome of a step with a time limit.
@@ -110,16 +110,16 @@ class Team {
                           Status (Making::*step)());
   /// Nothing: the shared teams have no room, on all ranks.
   static Result<std::optional<Outcome>> share(const Options& options);
-  size_t slots_bytes(int members) const;
   size_t offset() const { return static_cast<size_t>(part_) * range_->part_bytes(); }
   Status bind();
   Status unbind();
 
   gpu::Machine& machine_;
   const int device_;
-  const executor::FifoShape shape_;
+  const executor::TeamSlots slots_;
   std::vector<int> numbers_;  // by rank: its number on its machine
   int rank_ = 0;
+  int members_ = 0;
   std::shared_ptr<TeamRange> range_;
   int part_ = -1;     // of the range; -1: none has been taken
   size_t bytes_ = 0;  // of the memory

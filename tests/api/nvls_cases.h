@@ -18,20 +18,27 @@ namespace niccolite::test {
 // Before the library reads its variables.
 inline const int kIsSet = setenv("NICCOLITE_DEVICES", "virtual:16", 1);
 
-/// Communicators that are made meanwhile have these algorithms.
+/// Communicators that are made meanwhile have these algorithms and protocols.
 class ScopedAlgorithms {
  public:
-  explicit ScopedAlgorithms(const char* algorithms) { setenv("NCCL_ALGO", algorithms, 1); }
-  ~ScopedAlgorithms() { unsetenv("NCCL_ALGO"); }
+  explicit ScopedAlgorithms(const char* algorithms, const char* protocols = nullptr) {
+    setenv("NCCL_ALGO", algorithms, 1);
+    if (protocols != nullptr) setenv("NCCL_PROTO", protocols, 1);
+  }
+  ~ScopedAlgorithms() {
+    unsetenv("NCCL_ALGO");
+    unsetenv("NCCL_PROTO");
+  }
   ScopedAlgorithms(const ScopedAlgorithms&) = delete;
 };
 
 /// A cluster whose ranks go by a team alone.
 class TeamCluster {
  public:
-  explicit TeamCluster(int nranks, const char* algorithms = "NVLS") {
+  explicit TeamCluster(int nranks, const char* algorithms = "NVLS",
+                       const char* protocols = nullptr) {
     EXPECT_EQ(kIsSet, 0);
-    const ScopedAlgorithms by_team(algorithms);
+    const ScopedAlgorithms by_team(algorithms, protocols);
     cluster_.emplace(nranks);
   }
   Cluster& operator*() { return *cluster_; }

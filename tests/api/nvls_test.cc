@@ -1,6 +1,7 @@
 // Operations by a multicast team (NVLS) on virtual GPUs: NCCL_ALGO=NVLS allows nothing else. What
 // the team reduces has the operands of every other way, in the order in which the GPUs joined:
 // values of these tests are exact in every order.
+#include <cstring>
 #include <string>
 #include <thread>
 #include <utility>
@@ -37,6 +38,96 @@ TEST(Nvls, EveryCollectiveIsRight) {
              {size_t{1}, size_t{1003}, size_t{nranks < 16 ? 300'007u : 9'001u}})
           ASSERT_NO_FATAL_FAILURE(check(*team, {call, ncclFloat, ncclSum, count, is_in_place}));
   }
+}
+
+// The longest have several rounds, which use the slots again.
+TEST(Nvls, WordsThatOneRankStoresToAllAreRight) {
+  for (const int nranks : {2, 5, 16}) {
+    TeamCluster team(nranks, "NVLS", "LL");
+    for (const Call call : {Call::AllReduce, Call::AllGather, Call::Broadcast})
+      for (const bool is_in_place : {false, true})
+        for (const size_t count : {size_t{1}, size_t{1003}, size_t{30'007}})
+          for (const ncclDataType_t type : {ncclFloat, ncclFloat16})
+            ASSERT_NO_FATAL_FAILURE(check(*team, {call, type, ncclSum, count, is_in_place}));
+  }
+}
+
+TEST(Nvls, WordsAndChunksHaveSlotsOfTheirOwn) {
+  TeamCluster team(4);
+  for (int round = 0; round < 3; ++round)
+    for (const size_t count : {size_t{300'007}, size_t{1}, size_t{70'001}, size_t{500}})
+      for (const Call call : {Call::AllReduce, Call::AllGather})
+        ASSERT_NO_FATAL_FAILURE(check(*team, {call, ncclFloat, ncclSum, count, true}));
+}
+
+/// One all-reduce of values whose sum depends on the order of addition; rank 0's result.
+Bytes inexact_sum(Cluster& cluster, size_t count) {
+  std::vector<DeviceBuffer> buffers;
+  for (int rank = 0; rank < cluster.nranks(); ++rank) {
+    std::vector<float> values(count);
+    for (size_t i = 0; i < count; ++i)
+      values[i] = 1 / static_cast<float>(3 + (i * 7 + static_cast<size_t>(rank) * 13) % 101);
+    Bytes bytes(count * sizeof(float));
+    std::memcpy(bytes.data(), values.data(), bytes.size());
+    buffers.emplace_back(rank, bytes.size());
+    buffers.back().write(bytes);
+  }
+  EXPECT_NCCL(ncclGroupStart());
+  for (int rank = 0; rank < cluster.nranks(); ++rank) {
+    unsigned char* const data = buffers[static_cast<size_t>(rank)].data();
+    EXPECT_NCCL(ncclAllReduce(data, data, count, ncclFloat, ncclSum, cluster.comm(rank),
+                              cluster.stream(rank)));
+  }
+  EXPECT_NCCL(ncclGroupEnd());
+  cluster.synchronize();
+  for (const DeviceBuffer& buffer : buffers) EXPECT_EQ(buffer.read(), buffers[0].read());
+  return buffers[0].read();
+}
+
+// No switch reduces words: each rank does, in the order of ranks.
+TEST(Nvls, WordsGiveTheBitsOfTheOneShotAllReduce) {
+  for (const int nranks : {3, 8}) {
+    TeamCluster team(nranks, "NVLS", "LL"), direct(nranks, "one_shot", "LL");
+    for (const size_t count : {size_t{1}, size_t{1003}, size_t{9'001}})
+      EXPECT_EQ(inexact_sum(*team, count), inexact_sum(*direct, count)) << nranks << " " << count;
+  }
+}
+
+// A flag returns after 2^16 steps, so slots are cleaned of older ones: else the words of the first
+// all-reduce would pass for words of the last one.
+TEST(Nvls, WordsOfLongAgoAreNotTakenForPresentOnes) {
+  TeamCluster team(2, "NVLS", "LL");
+  Cluster& cluster = *team;
+  constexpr size_t kCount = 1000, kShort = 1;
+  constexpr uint32_t kSteps = 1u << 16;
+  std::vector<DeviceBuffer> buffers;
+  for (int rank = 0; rank < 2; ++rank) buffers.emplace_back(rank, kCount * sizeof(float));
+  const auto reduce = [&](int rank, size_t count) {
+    unsigned char* const data = buffers[static_cast<size_t>(rank)].data();
+    EXPECT_NCCL(ncclAllReduce(data, data, count, ncclInt32, ncclMax, cluster.comm(rank),
+                              cluster.stream(rank)));
+  };
+  ASSERT_NO_FATAL_FAILURE(check(cluster, {Call::AllReduce, ncclInt32, ncclMax, kCount, true}));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank)
+    threads.emplace_back([&, rank] {
+      EXPECT_CUDA(cudaSetDevice(rank));
+      for (uint32_t step = 1; step < kSteps; ++step) {
+        reduce(rank, kShort);
+        if (step % 256 != 0) continue;
+        EXPECT_CUDA(cudaStreamSynchronize(cluster.stream(rank)));
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  cluster.synchronize();
+  // Rank 0's words of now come late.
+  Bytes last(kCount * sizeof(int32_t), 0x22), first(kCount * sizeof(int32_t), 0x11);
+  buffers[0].write(last);
+  buffers[1].write(first);
+  reduce(1, kCount);
+  reduce(0, kCount);
+  cluster.synchronize();
+  for (const DeviceBuffer& buffer : buffers) EXPECT_EQ(buffer.read(), last);
 }
 
 TEST(Nvls, WhatASwitchDoesNotReduceIsRefusedOrGoesAnotherWay) {

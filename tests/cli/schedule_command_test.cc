@@ -214,6 +214,19 @@ TEST(ScheduleCommand, PrintsHowATeamReachesWindows) {
               HasSubstr("--windows is about what a team reaches: add --team"));
 }
 
+TEST(ScheduleCommand, PrintsHowWordsGoByATeam) {
+  const std::vector<std::string> words = {"all_reduce", "-a",        "one_shot", "-n",
+                                          "3",          "--lowered", "--words"};
+  EXPECT_THAT(schedule(words).output, Not(HasSubstr("team")));
+  std::vector<std::string> by_team = words;
+  by_team.emplace_back("--team");
+  EXPECT_THAT(schedule(by_team).output,
+              AllOf(HasSubstr("-> rank 1 (team store), rank 2 (team store)"),
+                    HasSubstr("for each byte of the operation: 3 by the team, 0 from rank")));
+  EXPECT_THAT(schedule({"all_reduce", "--words"}).errors,
+              HasSubstr("--words is about --lowered steps without --windows"));
+}
+
 // The page has the file of the schedule and the step of every instruction, and loads nothing.
 TEST(ScheduleCommand, WritesAPageThatPlaysIt) {
   const Outcome page = schedule({"all_reduce", "-a", "ring", "-n", "3", "--animate", "-"});

@@ -78,10 +78,14 @@ void run_phases(uint32_t most_peers, const LaunchArgs& args) {
 
 template <typename Operation>
 void run_by_team_with(const KernelId& id, const LaunchArgs& args) {
+  const auto run = [&] {
+    if (id.variant == KernelVariant::TeamWords) return run_words_by_team<Operation>(args);
+    run_by_team<Operation>(args);
+  };
   if constexpr (!Operation::kReduces) {
-    run_by_team<Operation>(args);
+    run();
   } else if constexpr (executor::switch_reduces(Operation::kDataType, Operation::kReduceOp)) {
-    run_by_team<Operation>(args);
+    run();
   } else {
     fail_for_want_of(id);
   }
@@ -108,6 +112,7 @@ void run_form(const KernelId& id, const LaunchArgs& args) {
     case KernelVariant::Phases:
       return run_phases<Operation>(id.most_peers, args);
     case KernelVariant::Team:
+    case KernelVariant::TeamWords:
       return run_by_team_with<Operation>(id, args);
     case KernelVariant::Messages:
       break;

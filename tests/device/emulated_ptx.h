@@ -206,6 +206,17 @@ inline void fence_aliases() {}
 inline void store_to_team(std::byte* address, const Vec16& vec16) {
   for (std::byte* const member : emulation::members_at(address)) store_vec16(member, vec16);
 }
+inline void store_words_to_team(std::byte* address, const Words& words) {
+  // One word after the other: some members have one of them.
+  for (const uint64_t Words::*const word : {&Words::first, &Words::second}) {
+    emulation::maybe_yield();
+    const size_t offset = word == &Words::first ? 0 : sizeof(uint64_t);
+    for (std::byte* const member : emulation::members_at(address + offset)) {
+      store(member, words.*word);
+      emulation::maybe_yield();
+    }
+  }
+}
 template <DataType kType, ReduceOp kOp>
 Vec16 load_from_team(const std::byte* address) {
   using E = Element<kType>;

@@ -7,6 +7,7 @@
 
 #include "executor/cuda/launch/launch_header.h"
 #include "executor/protocol/advertisement.h"
+#include "executor/protocol/ll.h"
 #include "planner/form.h"
 #include "tests/device/emulated_gpu.h"
 #include "tests/executor/host/cluster.h"
@@ -56,7 +57,8 @@ bool run(Cluster& cluster, const std::vector<Launch>& launches, uint64_t seed) {
       ADD_FAILURE() << kernel.status().message();
       return false;
     }
-    EXPECT_EQ(kernel->kernel.variant, KernelVariant::Team);
+    EXPECT_EQ(kernel->kernel.variant,
+              launch.protocol == Protocol::LL ? KernelVariant::TeamWords : KernelVariant::Team);
     prepared.push_back(std::move(kernel).take());
     pointers.push_back(&prepared.back());
     set_advertisements(prepared.back(), executor::cuda::buffers_of(launch),
@@ -92,26 +94,30 @@ FifoShape shape_of(uint32_t channels) {
 
 /// Calls function(form, cluster) for each algorithm that has connections by a team.
 template <typename Function>
-void for_each_by_team(int nranks, Function&& function) {
+void for_each_by_team(int nranks, Protocol protocol, Function&& function) {
   uint32_t turn = 0;
   for (const planner::Form& form : planner::forms()) {
-    if (form.is_of_messages()) continue;
+    if (form.is_of_messages() || nranks > form.max_ranks) continue;
     algorithms::Options options;
     if (schedule::has_root(form.collective)) options.root = static_cast<int>(++turn) % nranks;
     schedule::Schedule schedule = form.build(nranks, options).take();
-    if (!lowering::routes_of(schedule, {}, /*has_team=*/true).use_team()) continue;
+    const bool publishes_chunks = protocol == Protocol::Simple;
+    if (!lowering::routes_of(schedule, {}, /*has_team=*/true, publishes_chunks).use_team())
+      continue;
     SCOPED_TRACE(
         fmt::format("{} {} of {} ranks", schedule::name_of(form.collective), form.name, nranks));
-    Cluster cluster = Cluster::by_team(std::move(schedule), shape_of(2));
+    Cluster cluster =
+        Cluster::by_team(std::move(schedule), shape_of(2), /*window_bytes=*/0, protocol);
     ASSERT_NO_FATAL_FAILURE(function(form, cluster));
   }
 }
 
-TEST(EmulatedTeam, RunsEveryAlgorithmThatGoesByOne) {
+void run_every_algorithm(Protocol protocol, int least) {
   int algorithms = 0;
   uint64_t seed = 0;
-  for (const int nranks : {2, 3, 4, 5}) {
-    for_each_by_team(nranks, [&](const planner::Form& form, Cluster& cluster) {
+  for (const int nranks : {2, 3, 4, 5, 9}) {
+    if (nranks > 5 && protocol == Protocol::Simple) continue;
+    for_each_by_team(nranks, protocol, [&](const planner::Form& form, Cluster& cluster) {
       ++algorithms;
       const bool reduces = schedule::reduces(form.collective);
       for (const uint64_t count :
@@ -126,7 +132,55 @@ TEST(EmulatedTeam, RunsEveryAlgorithmThatGoesByOne) {
       }
     });
   }
-  EXPECT_GE(algorithms, 4 * 5);
+  EXPECT_GE(algorithms, least);
+}
+
+TEST(EmulatedTeam, RunsEveryAlgorithmThatGoesByOne) {
+  run_every_algorithm(Protocol::Simple, 4 * 5);
+}
+
+TEST(EmulatedTeam, StoresWordsOfEveryAlgorithmThatSendsToAll) {
+  run_every_algorithm(Protocol::LL, 5 * 3);
+}
+
+// Each rank reduces words by itself, so that inexact sums have the bits of all other ways.
+TEST(EmulatedTeam, ReducesWordsInTheOrderOfRanks) {
+  const planner::Form* const form = planner::find_form(schedule::Collective::AllReduce, "one_shot");
+  for (const int nranks : {3, 8}) {
+    Cluster cluster = Cluster::by_team(form->build(nranks, {}).take(), shape_of(1),
+                                       /*window_bytes=*/0, Protocol::LL);
+    for (const DataType type : {DataType::Float32, DataType::Float16, DataType::Bfloat16})
+      for (const uint64_t count : {uint64_t{5}, uint64_t{700}})
+        ASSERT_NO_FATAL_FAILURE(run(cluster, {.type = type, .count = count, .seed = count}));
+  }
+}
+
+// Words of 2^16 steps ago have the flags of now, so no word may be as old.
+TEST(EmulatedTeam, CleansTheSlotsOfAllMembers) {
+  const planner::Form* const form = planner::find_form(schedule::Collective::AllReduce, "one_shot");
+  Cluster cluster =
+      Cluster::by_team(form->build(3, {}).take(), shape_of(1), /*window_bytes=*/0, Protocol::LL);
+  const auto are_clean = [&](const GuardedMemory& memory) {
+    // Words lie behind the slots of chunks; the ranks store to the first of two places each.
+    const executor::TeamSlots& slots = cluster.team_slots();
+    const size_t of_rank = slots.words.slots_bytes();
+    for (int owner = 0; owner < 3; ++owner) {
+      const auto* const words = reinterpret_cast<const uint64_t*>(
+          memory.data() + slots.offset(Protocol::LL, 3, owner, lowering::kFirstTeamTag));
+      if (std::any_of(words, words + of_rank / executor::ll::kWordBytes, [](uint64_t word) {
+            const uint32_t step = executor::ll::flag_in(word) & 0xffff;
+            return step < (1u << 15) - 1;  // of the last two steps before the wrap, or later
+          }))
+        return false;
+    }
+    return true;
+  };
+  cluster.start_at((1u << 15) - 4);
+  for (int step = 0; step < 6; ++step) {
+    ASSERT_NO_FATAL_FAILURE(run(cluster, {.count = 3, .seed = static_cast<uint64_t>(step) + 1}));
+    for (const GuardedMemory& memory : cluster.team_memory())
+      ASSERT_EQ(are_clean(memory), step >= 3) << step;
+  }
 }
 
 /// Ranks, a bit each, whose buffers lie elsewhere than other ranks' buffers.
@@ -333,17 +387,19 @@ TEST(EmulatedTeam, RefusesWhatNoSwitchReduces) {
 // Every wait ends, wherever the abort comes.
 TEST(EmulatedTeam, EndsWhenTheHostSaysSo) {
   const planner::Form* const form = planner::find_form(schedule::Collective::AllReduce, "two_shot");
-  for (uint64_t switches = 100; switches < 20'000; switches = switches * 3 / 2) {
-    SCOPED_TRACE(switches);
-    Cluster cluster = Cluster::by_team(form->build(3, {}).take(), shape_of(1));
-    const Operands operands(cluster.schedule(), DataType::Int32, {1000}, {});
-    std::vector<Launch> launches =
-        cluster.launches({.count = 1000, .type = DataType::Int32}, operands.addresses());
-    launches.pop_back();  // whom the others wait for
-    emulation::abort_after(switches, &cluster.control.abort);
-    ASSERT_TRUE(run(cluster, launches, switches));
-    ASSERT_TRUE(cluster.guards_intact());
-  }
+  for (const Protocol protocol : {Protocol::Simple, Protocol::LL})
+    for (uint64_t switches = 100; switches < 20'000; switches = switches * 3 / 2) {
+      SCOPED_TRACE(switches);
+      Cluster cluster =
+          Cluster::by_team(form->build(3, {}).take(), shape_of(1), /*window_bytes=*/0, protocol);
+      const Operands operands(cluster.schedule(), DataType::Int32, {1000}, {});
+      std::vector<Launch> launches =
+          cluster.launches({.count = 1000, .type = DataType::Int32}, operands.addresses());
+      launches.pop_back();  // whom the others wait for
+      emulation::abort_after(switches, &cluster.control.abort);
+      ASSERT_TRUE(run(cluster, launches, switches));
+      ASSERT_TRUE(cluster.guards_intact());
+    }
 }
 
 // The same where owners refuse places, and members wait for the answer.

@@ -4,6 +4,7 @@
 namespace niccolite::executor::cuda {
 
 __global__ void store(std::byte* target) { ptx::store_to_team(target, {}); }
+__global__ void store_words(std::byte* target) { ptx::store_words_to_team(target, {}); }
 
 #define LOAD(type, op)                                                             \
   __global__ void load_##type##_##op(std::byte* target, const std::byte* source) { \

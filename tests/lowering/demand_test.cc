@@ -61,6 +61,22 @@ TEST(Demand, OfATeamCountsWhatTheSwitchCarriesOnce) {
   }
 }
 
+// A word leaves a rank once, and comes to every rank, the storing one included.
+TEST(Demand, OfWordsByATeamCountsOneStoreForAll) {
+  for (const int nranks : {2, 3, 8, 16}) {
+    const Schedule one_shot = schedule_of(Collective::AllReduce, "one_shot", nranks);
+    const Capabilities words{.facilities = {.publishes_chunks = false}, .has_team = true};
+    const Demand demand = demand_of(lower(one_shot, words).value(), {}).value();
+    EXPECT_DOUBLE_EQ(demand.load.team, nranks);
+    EXPECT_EQ(demand.load.link, 0);
+    const Demand direct = demand_of(one_shot, {}).value();
+    EXPECT_DOUBLE_EQ(direct.load.link, nranks - 1);
+    // The others' stores: one access less for each.
+    EXPECT_DOUBLE_EQ(direct.work.moved.slot_copies - demand.work.moved.slot_copies, nranks - 2);
+    EXPECT_DOUBLE_EQ(demand.work.moved.slot_reductions, direct.work.moved.slot_reductions);
+  }
+}
+
 // S bytes of an all-reduce: through slots a GPU's threads read its input and the results in slots,
 // and write its operands to slots and the output. In windows they write nothing but one result for
 // all, and read nothing but one reduction of all.

@@ -234,6 +234,22 @@ const Mutation kMutations[] = {
        });
      },
      {"whose credit it has not awaited"}},
+    {"credit_for_a_slot_that_is_not_read",
+     [](AccessPlan& plan) {
+       return hasten(plan, [&](const LoweredWorker&, const Step& step) {
+         return step.event == Event::GiveCredit &&
+                plan.connections[static_cast<size_t>(step.connection)].way == Way::Slot;
+       });
+     },
+     {"credit for a slot that it has not read"}},
+    {"credit_for_a_slot_of_a_team_that_is_not_read",
+     [](AccessPlan& plan) {
+       return hasten(plan, [&](const LoweredWorker&, const Step& step) {
+         return step.event == Event::GiveCredit &&
+                plan.connections[static_cast<size_t>(step.connection)].way == Way::TeamStore;
+       });
+     },
+     {"credit for a slot that it has not read"}},
     {"a_team_store_that_one_is_not_told_of",
      [](AccessPlan& plan) {
        return erase(plan, &LoweredWorker::steps, [](const LoweredWorker&, const Step& step) {
@@ -342,21 +358,24 @@ struct Case {
   bool pulls;
   bool has_team;
   bool has_windows;
+  bool is_of_words;  // by a team
 };
 std::string name_of(const Case& c) {
   return fmt::format("{}_{}_{}_{}{}{}", c.mutation->name,
                      schedule::name_of(c.algorithm->collective), c.algorithm->name, c.nranks,
                      c.pulls ? "_pulls" : "",
-                     c.has_windows ? "_windows"
-                     : c.has_team  ? "_team"
-                                   : "");
+                     c.has_windows   ? "_windows"
+                     : c.is_of_words ? "_words"
+                     : c.has_team    ? "_team"
+                                     : "");
 }
 void PrintTo(const Case& c, std::ostream* out) { *out << name_of(c); }
 
 AccessPlan plan_of(const Case& c) {
   const Schedule schedule = c.algorithm->build(c.nranks, {.root = 1}).take();
-  return lower(schedule, {.pulls = c.pulls, .has_team = c.has_team, .has_windows = c.has_windows})
-      .take();
+  Capabilities capabilities{.pulls = c.pulls, .has_team = c.has_team, .has_windows = c.has_windows};
+  if (c.is_of_words) capabilities.facilities = {.publishes_chunks = false};
+  return lower(schedule, capabilities).take();
 }
 
 std::vector<Case> cases() {
@@ -364,12 +383,14 @@ std::vector<Case> cases() {
   for (const Mutation& mutation : kMutations)
     for (const planner::Form& algorithm : planner::forms())
       for (const int nranks : {2, 3})
-        for (const auto& [pulls, has_team, has_windows] : {std::tuple(false, false, false),
-                                                           {true, false, false},
-                                                           {false, true, false},
-                                                           {false, true, true}}) {
+        for (const auto& [pulls, has_team, has_windows, is_of_words] :
+             {std::tuple(false, false, false, false),
+              {true, false, false, false},
+              {false, true, false, false},
+              {false, true, true, false},
+              {false, true, false, true}}) {
           if (pulls && !schedule::reduces(algorithm.collective)) continue;
-          const Case c{&mutation, &algorithm, nranks, pulls, has_team, has_windows};
+          const Case c{&mutation, &algorithm, nranks, pulls, has_team, has_windows, is_of_words};
           AccessPlan plan = plan_of(c);
           if (has_team && !plan.routes.use_team()) continue;
           if (has_windows && !plan.routes.allow_windows()) continue;

@@ -113,6 +113,27 @@ TEST(Routes, GoByATeamWhereOneRankSendsToAllOrReducesOfAll) {
   }
 }
 
+// Words bring flags, which no reduction keeps, to slots.
+TEST(Routes, OfWordsGoByATeamWhereOneRankSendsToAll) {
+  const std::pair<std::pair<Collective, const char*>, std::string> rows[] = {
+      {{Collective::AllReduce, "one_shot"}, "0 team store"},
+      {{Collective::AllReduce, "two_shot_workers"}, "0 get, 1 team store"},
+      {{Collective::Reduce, "direct"}, "0 get"},
+      {{Collective::Broadcast, "direct"}, "0 team store"},
+      {{Collective::AllGather, "direct"}, "0 team store"},
+      {{Collective::ReduceScatter, "direct_workers"}, "0 get"},
+  };
+  for (const auto& [algorithm, expected] : rows)
+    for (const int nranks : {3, 8}) {
+      const planner::Form* const form = planner::find_form(algorithm.first, algorithm.second);
+      const Schedule schedule = form->build(nranks, {}).take();
+      const Routes routes = routes_of(schedule, {}, true, /*publishes_chunks=*/false);
+      EXPECT_EQ(text_of(routes), expected) << algorithm.second << " " << nranks;
+      // Without a team there is one answer for all protocols.
+      EXPECT_EQ(routes_of(schedule), routes_of(schedule, {}, false, /*publishes_chunks=*/false));
+    }
+}
+
 TEST(Routes, OfTwoRanksGoByALoadOfWindowsRatherThanByAStoreToSlots) {
   const Schedule schedule =
       planner::find_form(Collective::AllReduce, "two_shot_workers")->build(2, {}).take();

@@ -442,6 +442,18 @@ TEST(NvlsOverProcesses, ATeamGivesRightResults) {
   }
 }
 
+TEST(NvlsOverProcesses, WordsThatOneRankStoresToAllAreRight) {
+  for (const int each : {1, 4}) {
+    const Process::Environment environment{{"NCCL_ALGO", "NVLS"},
+                                           {"NCCL_PROTO", "LL"},
+                                           {"NCCL_DEBUG", "INFO"},
+                                           {"NCCL_DEBUG_SUBSYS", "TUNING"}};
+    std::vector<Process> running = run("by_team", each, environment, environment);
+    for (Process& process : running) EXPECT_EQ(process.wait(), 0) << process.output();
+    EXPECT_THAT(running[0].output(), HasSubstr("Algo NVLS proto LL"));
+  }
+}
+
 size_t count_of(const std::string& text, const std::string& part) {
   size_t count = 0;
   for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;

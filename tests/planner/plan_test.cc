@@ -69,7 +69,7 @@ TEST(Plan, GoesByATeamWhereOneRankSendsToAllOrReducesOfAll) {
   for (const gpu::Kind machine : {gpu::Kind::Cuda, gpu::Kind::Virtual})
     for (const int nranks : {2, 3, 8, 16}) {
       const Settings settings = by_team_alone(machine, nranks);
-      EXPECT_LE(team_bytes(settings), kMostTeamBytes);
+      EXPECT_LE(settings.team_slots.bytes(nranks), kMostTeamBytes);
       for (const Collective collective :
            {Collective::AllReduce, Collective::Reduce, Collective::Broadcast, Collective::AllGather,
             Collective::ReduceScatter})
@@ -86,7 +86,8 @@ TEST(Plan, GoesByATeamWhereOneRankSendsToAllOrReducesOfAll) {
           EXPECT_EQ(plan.choice, Planner(settings, nranks - 1).collective(request).value().choice);
           const executor::Partition& partition = plan.partitions[0];
           EXPECT_LE(partition.channels, plan.team_shape.channels);
-          EXPECT_LE(partition.chunk * executor::size_of(plan.type), plan.team_shape.slot_bytes);
+          EXPECT_LE(partition.chunk * executor::size_of(plan.type),
+                    executor::data_bytes(plan.protocol, plan.team_shape.slot_bytes));
           EXPECT_TRUE(std::ranges::any_of(plan.program->ports, [](const executor::Port& port) {
             return lowering::is_team_tag(port.tag) && lowering::uses_team(port.route.way);
           }));
@@ -99,7 +100,30 @@ TEST(Plan, GoesByATeamWhereOneRankSendsToAllOrReducesOfAll) {
       EXPECT_FALSE(planner.collective(all_reduce(8, DataType::Float32, Operation::Sum), 1).is_ok());
     }
   const Settings few = by_team_alone(gpu::Kind::Cuda, 8, {.nvls_ctas = 3});
-  EXPECT_EQ(few.team_shape.channels, 3u);
+  EXPECT_EQ(few.team_slots.chunks.channels, 3u);
+  EXPECT_EQ(few.team_slots.words.channels, 3u);
+}
+
+TEST(Plan, StoresWordsByATeamWhereDataAreShort) {
+  for (const gpu::Kind machine : {gpu::Kind::Cuda, gpu::Kind::Virtual})
+    for (const int nranks : {3, 8}) {
+      Planner planner(by_team_alone(machine, nranks), 0);
+      const auto protocol_of = [&](Collective collective, size_t count) {
+        const Request request{.collective = collective, .count = count, .type = DataType::Float32};
+        return planner.collective(request).value().protocol;
+      };
+      for (const Collective collective :
+           {Collective::AllReduce, Collective::AllGather, Collective::Broadcast}) {
+        // Virtual GPUs move chunks as fast.
+        if (machine == gpu::Kind::Virtual && collective != Collective::AllReduce) continue;
+        SCOPED_TRACE(testing::Message() << function_name(collective) << " of " << nranks);
+        for (const size_t count : {size_t{1}, size_t{64}})
+          EXPECT_EQ(protocol_of(collective, count), Protocol::LL);
+        EXPECT_EQ(protocol_of(collective, size_t{1} << 24), Protocol::Simple);
+      }
+      // Words are not reduced on their way.
+      EXPECT_EQ(protocol_of(Collective::Reduce, 1), Protocol::Simple);
+    }
 }
 
 TEST(Plan, GoesByATeamIfSwitchesReduceTheTypeByTheOperation) {

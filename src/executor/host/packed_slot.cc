@@ -8,8 +8,8 @@ namespace niccolite::executor::host {
 static_assert(PackedSlot::kGrain % ll::kDataBytes == 0 &&
               PackedSlot::kGrain % ll128::kDataBytes == 0 && PackedSlot::kGrain % 16 == 0);
 
-PackedSlot::PackedSlot(Protocol protocol, const PortState& port)
-    : slot_(port.slot()),
+PackedSlot::PackedSlot(Protocol protocol, const PortState& port, std::byte* slot)
+    : slot_(slot),
       flag_(protocol == Protocol::LL ? ll::flag_of(port.step(), port.tag())
                                      : ll128::flag_of(port.step(), port.tag())),
       is_ll_(protocol == Protocol::LL) {}

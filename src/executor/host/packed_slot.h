@@ -17,7 +17,9 @@ class PackedSlot {
   /// Strips start at multiples of this many bytes: of whole words and lines of whole elements.
   static constexpr uint64_t kGrain = 240;
 
-  PackedSlot(Protocol protocol, const PortState& port);
+  PackedSlot(Protocol protocol, const PortState& port) : PackedSlot(protocol, port, port.slot()) {}
+  /// `slot`: another rank's, for the same step.
+  PackedSlot(Protocol protocol, const PortState& port, std::byte* slot);
 
   /// Is the strip [offset, offset + bytes) there? Looks at its last flag, which usually arrives
   /// last; and when that is missing at its first, since another call may have sent less.

@@ -401,8 +401,14 @@ void Worker::store_to_team(const PortState& to, const std::byte* result) {
     }
     return;
   }
-  for (size_t member = 0; member < team_->size(); ++member)
-    std::memcpy(team_->at(member, to.team_slot()) + offset_, result, strip_);
+  const Protocol protocol = plan_->launch().protocol;
+  for (size_t member = 0; member < team_->size(); ++member) {
+    std::byte* const slot = team_->at(member, to.team_slot());
+    if (is_packed(protocol))
+      PackedSlot(protocol, to, slot).pack(offset_, strip_, result);
+    else
+      std::memcpy(slot + offset_, result, strip_);
+  }
 }
 
 // Finds this strip of every operand, in reduction order: how many there are, or 0 if it is not all
@@ -498,6 +504,15 @@ void Worker::end_sharing() {
     send_port(i).done_at_taken(/*is_send=*/true);
 }
 
+// Writes the words of the slot that the chunk leaves unused.
+void Worker::clean(const PortState& to) {
+  const Launch& launch = plan_->launch();
+  const uint32_t flag = ll::flag_of(to.step(), to.tag());
+  if (!to.goes_by_team()) return ll_clean(to.slot(), bytes_, launch.shape.slot_bytes, flag);
+  for (size_t member = 0; member < team_->size(); ++member)
+    ll_clean(team_->at(member, to.team_slot()), bytes_, launch.team_shape.slot_bytes, flag);
+}
+
 // Ends the chunk: gives back the received slots, publishes the sent ones, goes on to the next
 // instruction.
 void Worker::finish() {
@@ -505,10 +520,13 @@ void Worker::finish() {
   if (shares_tiles_) return take_tile();
   const Launch& launch = plan_->launch();
   for (uint32_t i = 0; i < instruction().receive_count; ++i) receive_port(i).received();
+  bool is_team_clean = false;
   for (uint32_t i = 0; i < instruction().send_count; ++i) {
     PortState& to = send_port(i);
-    if (launch.protocol == Protocol::LL && ll::cleans(to.step(), launch.shape.depth)) {
-      ll_clean(to.slot(), bytes_, launch.shape.slot_bytes, ll::flag_of(to.step(), to.tag()));
+    if (launch.protocol == Protocol::LL && ll::cleans(to.step(), launch.shape.depth) &&
+        !(to.goes_by_team() && is_team_clean)) {
+      clean(to);
+      is_team_clean |= to.goes_by_team();
     }
     to.sent(launch.protocol, bytes_, sent_from(to));
   }

@@ -144,6 +144,7 @@ class Worker {
   std::byte* in_window(const Team& windows, size_t member, OperandBuffer buffer,
                        uint32_t block) const;
   void deliver(const std::byte* result);
+  void clean(const PortState& to);
   void finish();
 
   const Plan* plan_;

@@ -75,14 +75,10 @@ std::vector<Choice> choices_of(const Settings& settings, const Workload& work, V
                                      buffer_bytes(work) >= kLeastPublishedInParts);
   const int most = settings.chunk_parts == 0 && is_cut ? possible : least;
   std::vector<Choice> choices;
+  const auto of_team = static_cast<int>(settings.team_slots.of(variant.protocol).channels);
   for (const int channels : channel_counts(settings, variant.protocol, work)) {
-    if (variant.by_team && channels > static_cast<int>(settings.team_shape.channels) &&
-        !choices.empty()) {
-      break;
-    }
-    variant.channels = variant.by_team
-                           ? std::min(channels, static_cast<int>(settings.team_shape.channels))
-                           : channels;
+    if (variant.by_team && channels > of_team && !choices.empty()) break;
+    variant.channels = variant.by_team ? std::min(channels, of_team) : channels;
     for (variant.parts = least; variant.parts <= most; variant.parts *= 2) {
       const size_t chunk = chunk_bytes(settings, work.collective, variant);
       // Data that fit a smaller chunk are not cut by it.
@@ -119,9 +115,11 @@ std::vector<Option> survey(const Settings& settings, Collective collective, size
   for (const Form& form : forms_of(collective)) {
     for (int p = 0; p < executor::kProtocols; ++p)
       add({.form = &form, .protocol = static_cast<Protocol>(p)});
-    // Teams have slots for whole chunks.
-    if (settings.team_ranks > 0 && !form.is_of_messages())
-      add({.form = &form, .protocol = Protocol::Simple, .by_team = true});
+    // Teams have slots for chunks and for words. Lines would need stores of 128 bytes in one.
+    if (settings.team_ranks > 0 && !form.is_of_messages()) {
+      for (const Protocol protocol : {Protocol::LL, Protocol::Simple})
+        add({.form = &form, .protocol = protocol, .by_team = true});
+    }
   }
   // A team whose switch nobody has measured has no price to compare: it competes with no other way.
   const bool has_other = std::ranges::any_of(

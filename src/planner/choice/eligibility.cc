@@ -129,8 +129,12 @@ std::string obstacle_to_team(const Settings& settings, const Variant& variant) {
   if (settings.team_ranks == 0) return "needs a switch that multicasts, which the ranks have not";
   if (settings.is_invariant && schedule::reduces(form.collective))
     return "reduces in the switch's order, which NICCOLITE_INVARIANT forbids";
-  if (!goes_by_team(settings, form))
-    return "has nothing that one rank sends to all of its machine, or reduces of all";
+  const bool is_of_words = variant.protocol == Protocol::LL;
+  if (is_of_words && settings.spans_machines)
+    return "has words, which a team carries where all ranks are on one machine";
+  if (!goes_by_team(settings, form, variant.protocol))
+    return is_of_words ? "has nothing that one rank sends to all, as words by a team go"
+                       : "has nothing that one rank sends to all of its machine, or reduces of all";
   if (!allows_team(settings, form)) return "is left out by NCCL_ALGO";
   const auto kind = static_cast<size_t>(form.collective);
   if (!settings.protocols[kind][static_cast<size_t>(variant.protocol)])

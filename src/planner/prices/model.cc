@@ -137,8 +137,10 @@ int most_parts(Protocol protocol) {
 
 size_t chunk_bytes(const Settings& settings, Collective collective, const Variant& variant) {
   const executor::FifoShape& shape = shape_of(settings, collective, variant.protocol);
-  size_t slot = executor::data_bytes(variant.protocol, shape.slot_bytes);
-  if (variant.by_team) slot = std::min<size_t>(slot, settings.team_shape.slot_bytes);
+  uint32_t memory = shape.slot_bytes;
+  if (variant.by_team)
+    memory = std::min(memory, settings.team_slots.of(variant.protocol).slot_bytes);
+  const size_t slot = executor::data_bytes(variant.protocol, memory);
   return (slot / static_cast<size_t>(variant.parts) + 15) / 16 * 16;
 }
 

@@ -97,9 +97,9 @@ Demand demand_of_messages(bool is_direct) {
   return demand;
 }
 
-/// How bytes go: through slots alone; from buffer to buffer; by a team; by one that reaches
-/// windows.
-enum class Going : uint8_t { Slots, Direct, ByTeam, ByTeamOnWindows };
+/// How bytes go: through slots alone; from buffer to buffer; by a team, in words that it stores; by
+/// a team; by one that reaches windows.
+enum class Going : uint8_t { Slots, Direct, WordsByTeam, ByTeam, ByTeamOnWindows };
 
 Demand analyse(const Settings& settings, const Form& form, Going going) {
   const bool is_direct = going == Going::Direct;
@@ -110,7 +110,8 @@ Demand analyse(const Settings& settings, const Form& form, Going going) {
   if (!built.is_ok()) return {};
   if (going != Going::Slots) {
     lowering::Capabilities capabilities{
-        .facilities = {.has_bulk_copies = is_direct,
+        .facilities = {.publishes_chunks = going != Going::WordsByTeam,
+                       .has_bulk_copies = is_direct,
                        .has_stages = is_direct,
                        .reduces = schedule::reduces(form.collective)}};
     if (!is_direct) {
@@ -195,8 +196,8 @@ double time_of_workers(const lowering::Work& work, const Properties& machine) {
 }
 
 /// Does the machine's tuning say what its switch does?
-bool prices_teams(const Settings& settings) {
-  return tuning_of(settings).properties[static_cast<size_t>(Protocol::Simple)].team > 0;
+bool prices_teams(const Settings& settings, Protocol protocol = Protocol::Simple) {
+  return tuning_of(settings).properties[static_cast<size_t>(protocol)].team > 0;
 }
 
 }  // namespace
@@ -207,7 +208,9 @@ std::shared_ptr<const Demand> demand_of(const Settings& settings, const Form& fo
     return demand_on(settings, form,
                      may_be_direct(settings, protocol) ? Going::Direct : Going::Slots);
   return demand_on(settings, form,
-                   settings.team_reaches_windows ? Going::ByTeamOnWindows : Going::ByTeam);
+                   !publishes_chunks(protocol)     ? Going::WordsByTeam
+                   : settings.team_reaches_windows ? Going::ByTeamOnWindows
+                                                   : Going::ByTeam);
 }
 
 double predict(const Properties& machine, const Demand& demand, const Workload& work,
@@ -274,7 +277,7 @@ bool reduces_in_one_order(const Settings& settings, const Form& form) {
 
 bool competes(const Settings& settings, const Variant& variant) {
   if (!variant.by_team) return is_fitted(settings, *variant.form, variant.protocol);
-  return prices_teams(settings);
+  return prices_teams(settings, variant.protocol);
 }
 
 int largest_team(std::span<const int> machines) {

@@ -13,6 +13,7 @@
 
 #include "executor/host/kernel.h"
 #include "executor/launch.h"
+#include "executor/protocol/team_slots.h"
 #include "lowering/routes.h"
 #include "schedule/schedule.h"
 
@@ -73,11 +74,11 @@ class Cluster {
   using Tasks = std::vector<std::unique_ptr<gpu::virtual_::Task>>;
 
   Cluster(schedule::Schedule schedule, Protocol protocol, const FifoShape& shape);
-  /// By Simple. What can goes by a multicast team of all ranks, whose memory and addresses
+  /// By Simple or LL. What can goes by a multicast team of all ranks, whose memory and addresses
   /// team_memory() and team_addresses() are. Only kernels of GPUs run it.
   /// Each rank has a window of `window_bytes` that the team reaches: window_of().
   static Cluster by_team(schedule::Schedule schedule, const FifoShape& shape,
-                         size_t window_bytes = 0);
+                         size_t window_bytes = 0, Protocol protocol = Protocol::Simple);
   /// Connections with the same ends and tag are one, whichever schedules and channels use them.
   Cluster(std::vector<schedule::Schedule> schedules, Protocol protocol, const FifoShape& shape);
 
@@ -89,6 +90,7 @@ class Cluster {
   /// memory that nobody may touch).
   const std::vector<GuardedMemory>& team_memory() const { return team_memory_; }
   const std::vector<GuardedMemory>& team_addresses() const { return team_addresses_; }
+  const TeamSlots& team_slots() const { return team_slots_; }
   std::byte* window_of(int rank) const;
   /// Buffers::input_shifts of what lies in the rank's window; as long as the cluster lives.
   const uint64_t* shifts_of(int rank) const {
@@ -135,9 +137,7 @@ class Cluster {
  private:
   Cluster(std::vector<schedule::Schedule> schedules, Protocol protocol, const FifoShape& shape,
           bool has_team, size_t window_bytes);
-  size_t team_slots_bytes() const {
-    return static_cast<size_t>(nranks()) * lowering::kTeamPlaces * team_shape_.slots_bytes();
-  }
+  size_t team_slots_bytes() const { return team_slots_.bytes(nranks()); }
   enum class Channels : uint8_t { Apart, InTurns };
   std::vector<Launch> launches(const std::vector<Part>& parts, DataType type,
                                const Reduction& reduction, Channels channels);
@@ -148,7 +148,7 @@ class Cluster {
   std::vector<schedule::Schedule> schedules_;
   Protocol protocol_;
   FifoShape shape_;
-  FifoShape team_shape_;  // longer slots than the others
+  TeamSlots team_slots_;  // longer slots than the others
   bool has_team_ = false;
   std::vector<GuardedMemory> team_memory_, team_addresses_;  // slots, then the window
   std::vector<std::vector<uint64_t>> window_shifts_;         // by rank; empty: there are no windows

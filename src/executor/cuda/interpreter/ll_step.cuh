@@ -37,13 +37,35 @@ __device__ __forceinline__ uint32_t other_tag_in(const Words& words, uint32_t fl
 
 /// Writes the words behind the chunk too, where ll.h asks for it: once in 2^15 steps. Each word by
 /// the thread that writes it in all other steps: the receiver gives credit for the slot when it has
-/// the chunk, and another thread that was late would write over a later one.
+/// the chunk, and another thread that was late would write over a later one. `store`: of two words,
+/// to one rank or to a team.
+template <typename Store>
 __device__ __forceinline__ void ll_clean(const FifoShape& shape, const WorkerThreads& worker,
-                                         std::byte* slot, uint32_t vec8s, uint32_t flag) {
+                                         std::byte* slot, uint32_t vec8s, uint32_t flag,
+                                         Store&& store) {
   const uint32_t in_slot = shape.slot_bytes / kVec8InSlot;
   for (uint32_t g = worker.rank; g < in_slot; g += worker.size) {
-    if (g >= vec8s) ptx::store_words(slot + g * kVec8InSlot, pack_words(0, flag));
+    if (g >= vec8s) store(slot + g * kVec8InSlot, pack_words(0, flag));
   }
+}
+__device__ __forceinline__ void ll_clean(const FifoShape& shape, const WorkerThreads& worker,
+                                         std::byte* slot, uint32_t vec8s, uint32_t flag) {
+  ll_clean(shape, worker, slot, vec8s, flag,
+           [](std::byte* at, Words words) { ptx::store_words(at, words); });
+}
+
+/// This rank's slot of a connection, whose words a peer has stored to it alone or to a team.
+template <typename Operation>
+__device__ __forceinline__ std::byte* word_slot(const Cta& cta, const PortState& port,
+                                                uint64_t step) {
+  if (Operation::kByTeam && port.by_team != 0)
+    return port.slots + cta.header.team_shape.slot_offset(0, step);
+  return slot_of(cta, port, step);
+}
+/// The team's address of all members' slots.
+__device__ __forceinline__ std::byte* team_slot(const Cta& cta, const PortState& port,
+                                                uint64_t step) {
+  return port.slots + cta.header.team_shape.slot_offset(0, step) + cta.header.team_offset;
 }
 
 /// Tells the proxy whose control block of the channel that is, what the slot of `step` will hold
@@ -105,6 +127,13 @@ class LlOperands {
   bool empty_ = true;
 };
 
+/// Ports of an instruction's list by which it stores to a team, or loads from one.
+__device__ __forceinline__ uint32_t ports_by_team(const Cta& cta, const PortUse* uses,
+                                                  uint32_t count) {
+  return count != 0 && cta.ports[uses[0].port].team_end != TeamEnd::None ? cta.header.team_peers
+                                                                         : 0;
+}
+
 /// Runs one instruction; called by all threads of the worker. `live` turns false in a thread that
 /// saw an abort: it goes on through the program only to meet the others at barriers. kHasRelays:
 /// proxies are the other ends of some connections (protocol/relay.h), and get a note of each
@@ -123,6 +152,11 @@ __device__ __forceinline__ void ll_step(const Cta& cta, const WorkerThreads& wor
   const uint32_t width = cta.work->width;
   const bool reduces = transfer.scales_result ||
                        instruction.receive_count + (instruction.source != OperandBuffer::None) > 1;
+
+  // By a team the words are stored once, when all members have given credit: its connections are
+  // all at one step, and come first (launch/tables.cc).
+  const uint32_t stored =
+      Operation::kByTeam ? ports_by_team(cta, sends, instruction.send_count) : 0;
 
   bool cleans = false;
   for (uint32_t s = 0; live && s < instruction.send_count; ++s) {
@@ -165,7 +199,7 @@ __device__ __forceinline__ void ll_step(const Cta& cta, const WorkerThreads& wor
         const PortUse use = receives[first + i];
         const PortState& port = cta.ports[use.port];
         const uint64_t step = step_of(port, use, round);
-        address[i] = slot_of(cta, port, step) + g * kVec8InSlot;
+        address[i] = word_slot<Operation>(cta, port, step) + g * kVec8InSlot;
         flag[i] = ll::flag_of(step, tag);
         words[i] = ptx::load_words(address[i]);
       }
@@ -191,7 +225,13 @@ __device__ __forceinline__ void ll_step(const Cta& cta, const WorkerThreads& wor
     if (!live) break;
 
     const uint64_t result = operands.result(header, transfer.scales_result);
-    for (uint32_t s = 0; s < instruction.send_count; ++s) {
+    if (stored != 0) {
+      const PortState& port = cta.ports[sends[0].port];
+      const uint64_t step = step_of(port, sends[0], round);
+      ptx::store_words_to_team(team_slot(cta, port, step) + g * kVec8InSlot,
+                               pack_words(result, ll::flag_of(step, tag)));
+    }
+    for (uint32_t s = stored; s < instruction.send_count; ++s) {
       const PortUse use = sends[s];
       const PortState& port = cta.ports[use.port];
       const uint64_t step = step_of(port, use, round);
@@ -206,7 +246,12 @@ __device__ __forceinline__ void ll_step(const Cta& cta, const WorkerThreads& wor
   for (uint32_t s = 0; cleans && live && s < instruction.send_count; ++s) {
     const PortState& port = cta.ports[sends[s].port];
     const uint64_t step = step_of(port, sends[s], round);
-    if (ll::cleans(step, header.shape.depth)) {
+    if (!ll::cleans(step, header.shape.depth)) continue;
+    if (s < stored) {
+      ll_clean(header.team_shape, worker, team_slot(cta, port, step), vec8s, ll::flag_of(step, tag),
+               [](std::byte* at, Words words) { ptx::store_words_to_team(at, words); });
+      s = stored - 1;  // all of them at once
+    } else {
       ll_clean(header.shape, worker, slot_of(cta, port, step), vec8s, ll::flag_of(step, tag));
     }
   }

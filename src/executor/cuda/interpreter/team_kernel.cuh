@@ -1,5 +1,6 @@
 // The interpreter for programs some of whose connections go by a multicast team (lowering/routes.h:
-// team store, team load). It moves units of 16 bytes by threads, and knows no stages.
+// team store, team load). By Simple it moves units of 16 bytes by threads, and knows no stages; by
+// LL it stores words (ll_step.cuh).
 //
 //   team store   the chunk is stored once, at the team's address of the slot
 //   team load    each thread puts its units of the local operand into the own slot, and loads the
@@ -142,13 +143,6 @@ __device__ __forceinline__ void team_chunk(const WorkerThreads& worker, const Te
   }
   // Before the service warp announces the chunk: members read it at their own addresses.
   if (move.team_target != nullptr) ptx::fence_aliases();
-}
-
-/// Ports of an instruction's list by which it stores to a team, or loads from one.
-__device__ __forceinline__ uint32_t ports_by_team(const Cta& cta, const PortUse* uses,
-                                                  uint32_t count) {
-  return count != 0 && cta.ports[uses[0].port].team_end != TeamEnd::None ? cta.header.team_peers
-                                                                         : 0;
 }
 
 /// One address of the team is one place in the windows of all ranks, the own one included. So the
@@ -325,6 +319,12 @@ __device__ __forceinline__ void run_by_team(const LaunchArgs& args) {
       return;
     }
   }
+}
+
+/// Runs a program by LL, whose words go to a team. No switch reduces them.
+template <typename Of>
+__device__ __forceinline__ void run_words_by_team(const LaunchArgs& args) {
+  run_kernel<ByTeam<Of>, Protocol::LL>(args);
 }
 
 }  // namespace niccolite::executor::cuda

@@ -75,6 +75,12 @@ Status set_team(const Launch& launch, LaunchHeader& header) {
   return {};
 }
 
+/// Returns the form of the interpreter that runs the launch.
+KernelVariant variant_of(const Launch& launch) {
+  if (launch.team_ranks == 0) return KernelVariant::Program;
+  return launch.protocol == Protocol::LL ? KernelVariant::TeamWords : KernelVariant::Team;
+}
+
 }  // namespace
 
 void set_number(KernelLaunch& launch, const observe::KernelMarks& marks, uint64_t number) {
@@ -143,7 +149,7 @@ Result<KernelLaunch> prepare(const Launch& launch, std::span<const lowering::Wor
   header.flags = flags_of(launch);
   result.kernel = {.protocol = launch.protocol,
                    .reduces = reduces(launch, header.flags),
-                   .variant = launch.team_ranks > 0 ? KernelVariant::Team : KernelVariant::Program,
+                   .variant = variant_of(launch),
                    .most_peers = 0,
                    .type = reduced_as(launch.type, launch.reduction.op),
                    .op = launch.reduction.op};

@@ -25,8 +25,14 @@ enum class KernelVariant : uint8_t {
   DirectLines,  // direct_lines.cuh, LL128, reducing
   Phases,       // phase_kernel.cuh, LL128, reducing
   Team,         // team_kernel.cuh, Simple: a program with connections by a multicast team
+  TeamWords,    // team_kernel.cuh, LL: the same
 };
-inline constexpr int kKernelVariants = 10;
+inline constexpr int kKernelVariants = 11;
+
+/// Does it run programs with connections by a multicast team?
+constexpr bool is_by_team(KernelVariant variant) {
+  return variant == KernelVariant::Team || variant == KernelVariant::TeamWords;
+}
 
 /// Are the kernel's parameters ListParams?
 constexpr bool is_list(KernelVariant variant) {
@@ -67,7 +73,7 @@ struct KernelId {
 /// Kernels of messages do.
 constexpr bool awaits_last(const KernelId& kernel) {
   return !kernel.reduces && !is_list(kernel.variant) &&
-         kernel.variant != KernelVariant::DirectList && kernel.variant != KernelVariant::Team;
+         kernel.variant != KernelVariant::DirectList && !is_by_team(kernel.variant);
 }
 
 /// Is it a kernel of short collectives? One that follows another may begin before that has ended

@@ -45,8 +45,9 @@
   X(run_##WHAT##_simple, Program, Simple, 0, InGpu, LaunchArgs,                                    \
     run_kernel<Operation, Protocol::Simple>(args))
 /// And those that switches have, too: switch_reduces().
-#define NICCOLITE_TEAM_KERNELS(X, WHAT, Operation) \
-  X(team_##WHAT, Team, Simple, 0, InGpu, LaunchArgs, run_by_team<Operation>(args))
+#define NICCOLITE_TEAM_KERNELS(X, WHAT, Operation)                                 \
+  X(team_##WHAT, Team, Simple, 0, InGpu, LaunchArgs, run_by_team<Operation>(args)) \
+  X(team_##WHAT##_ll, TeamWords, LL, 0, InGpu, LaunchArgs, run_words_by_team<Operation>(args))
 
 /// Kernels that only move bytes and carry messages: they may run beside the kernel before them
 /// (awaits_last()).
@@ -82,4 +83,5 @@
     run_list<Operation, 7, /*kSendsEach=*/true>(args))                                             \
   X(direct_list_copy_3, DirectList, LL, 3, InGpu, ListArgs, run_direct_list<Operation, 3>(args))   \
   X(direct_list_copy_7, DirectList, LL, 7, InGpu, ListArgs, run_direct_list<Operation, 7>(args))   \
-  X(team_copy, Team, Simple, 0, InGpu, LaunchArgs, run_by_team<Operation>(args))
+  X(team_copy, Team, Simple, 0, InGpu, LaunchArgs, run_by_team<Operation>(args))                   \
+  X(team_copy_ll, TeamWords, LL, 0, InGpu, LaunchArgs, run_words_by_team<Operation>(args))

@@ -60,6 +60,7 @@ constexpr PatternKernel kPatternKernels[] = {
 
 const PatternKernel* match(const Launch& launch, bool reduces) {
   if (launch.program->nchannels != 1 || launch.program->workers.empty()) return nullptr;
+  if (launch.team_ranks > 0) return nullptr;  // team_kernel.cuh
   const LaunchData data = data_of(launch);
   const auto* const found = std::ranges::find_if(kPatternKernels, [&](const PatternKernel& kernel) {
     const PlanShape& shape = kernel.executes;

@@ -26,6 +26,16 @@ __device__ __forceinline__ void store_to_team(std::byte* address, const Vec16& v
                : "memory");
 }
 
+/// Each word is stored whole, so that no member sees a flag without its data; but not both as one.
+/// Relaxed: a word says by itself that it is there.
+__device__ __forceinline__ void store_words_to_team(std::byte* address, const Words& words) {
+  asm volatile("multimem.st.relaxed.sys.global.b64 [%0], %1;" ::"l"(address), "l"(words.first)
+               : "memory");
+  asm volatile("multimem.st.relaxed.sys.global.b64 [%0], %1;" ::"l"(address + sizeof(uint64_t)),
+               "l"(words.second)
+               : "memory");
+}
+
 // The instructions name type and operation, so each pair has its text.
 #define NICCOLITE_LOAD_V4(text)                                                  \
   asm volatile("multimem.ld_reduce.weak.global." text " {%0, %1, %2, %3}, [%4];" \
@@ -127,6 +137,7 @@ __device__ __forceinline__ Vec16 load_from_team(const std::byte* address) {
 #else
 
 __device__ __forceinline__ void store_to_team(std::byte*, const Vec16&) { __trap(); }
+__device__ __forceinline__ void store_words_to_team(std::byte*, const Words&) { __trap(); }
 template <DataType, ReduceOp>
 __device__ __forceinline__ Vec16 load_from_team(const std::byte*) {
   __trap();
