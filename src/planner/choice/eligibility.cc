@@ -160,7 +160,8 @@ std::string why_not_helped(const Settings& settings, Collective collective) {
   else if (team != nullptr)
     text += fmt::format(
         ". {} has nothing for it: the ranks have no multicast team (NCCL_DEBUG=INFO says why at "
-        "initialization), or the operation is not one of teams",
+        "initialization), or the operation is not one of teams, or not by the protocols of "
+        "NCCL_PROTO (teams store words by LL, and reduce by Simple alone)",
         team);
   const bool names_reducer = std::ranges::any_of(forms_of(collective), [&](const Form& form) {
     return form.traits().through_network && allowed.test(index_of(form));
