@@ -1,7 +1,7 @@
 // TeamBuffers: the user's buffers, in no window, that operations by a multicast team load and store
 // themselves. The team reaches a buffer at one address on all ranks, so all must pass the same
-// place of memory of their own. A rank cannot know that by itself, and ranks compare what they
-// pass, all together:
+// place of memory of their own. A rank cannot know that by itself, so ranks compare their
+// buffers, all together:
 //
 //   captured operations      as they are captured; a graph has the windows that were found then
 //   live ones, on buffers    when all ranks have buffers that they have not compared yet, before a

@@ -402,7 +402,7 @@ TEST(EmulatedTeam, EndsWhenTheHostSaysSo) {
     }
 }
 
-// The same where owners refuse places, and members wait for the answer.
+// Waits end so where owners refuse places, and members await the answer, too.
 TEST(EmulatedTeam, EndsAmongRefusalsWhenTheHostSaysSo) {
   const planner::Form* const form =
       planner::find_form(schedule::Collective::AllReduce, "two_shot_workers");

@@ -126,7 +126,7 @@ class PortState {
     return !is_before(remote_, end_);
   }
 
-  /// Who takes, before it uses the memory: data go through slots after all.
+  /// Takes nothing, before the memory was used: data go through slots after all.
   void refuse() {
     if (taken_ == nullptr) return;
     taken_ = nullptr;

@@ -40,8 +40,8 @@
 // Over a connection by a team (lowering/plan.h) memory is advertised, too, if the team reaches it:
 // not by an address, but by its place in the windows that the team reaches, which is the same on
 // all ranks. The table of distances has the distance to it behind the distances to ranks. The taker
-// takes the advertisements of all members, and reads or stores only if all are of its own place.
-// Else it *refuses* each: it stores the operation's end to `detached`, before the first credit or
+// takes the advertisements of all members, and reads or stores only if all are of its own place. If
+// not, it *refuses* each: it stores the operation's end to `detached`, before the first credit or
 // data, and data go through slots as if nothing had been advertised. So an advertiser waits for
 // that word, too, before its first step.
 //

@@ -209,7 +209,7 @@ class PortService {
     // before it has heard this. Pairs with hear_refusal().
     ptx::store_relaxed_system(&port_->remote_control->detached, port_->end);
     port_->slots = port_->own_slots;
-    // As before it was taken. The worker waits for the end of Refused.
+    // The port is as before it was taken. The worker waits for the end of Refused.
     port_->cached = port_->is_send ? port_->base - header_.shape.depth : port_->base;
     ptx::store_release_shared(&port_->advertisement, static_cast<uint64_t>(Advertisement::None));
   }
