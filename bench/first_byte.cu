@@ -1,7 +1,7 @@
-// The time from the end of a kernel to the arrival of what it made: a kernel of the program writes
+// The time from the end of a kernel to the arrival of its data: a kernel of the program writes
 // a buffer, notes the time, and ends; a broadcast of that buffer follows on its stream. The other
 // rank's kernel waits already. A third kernel watches the other rank's receive buffer, and notes
-// when the bytes are there. All three clocks are those of one GPU, which the two ranks share, so
+// when the bytes are there. All three read the clock of one GPU, which the two ranks share, so
 // that no link lies between them: a link adds its way (0.67 us between two H200).
 //
 //   nvcc -std=c++17 -O2 -arch=sm_90 bench/first_byte.cu -o first_byte -lnccl
