@@ -63,7 +63,7 @@ Status Communicator::perform(std::span<calls::Task> tasks) {
   TRY(check_operable());
   std::vector<registry::CapturedBuffer> captured;
   if (comparison_ != nullptr && TRY(comparison_->is_due(tasks)))
-    captured = TRY(comparison_->compare(tasks));
+    captured = TRY(compare_held(tasks));
   Status status = operations_->carry_out(tasks, kConnectTime, std::move(captured));
   if (comparison_ != nullptr && status.is_ok()) comparison_->launched();
   if (!status.is_ok()) [[unlikely]]
@@ -97,7 +97,15 @@ Result<std::vector<registry::CapturedBuffer>> Communicator::compare_buffers(
     std::span<const calls::Task> tasks) {
   const InUse in_use = use(tasks.front().call);
   TRY(check_operable());
-  return comparison_->compare(tasks);
+  return compare_held(tasks);
+}
+
+Result<std::vector<registry::CapturedBuffer>> Communicator::compare_held(
+    std::span<const calls::Task> tasks) {
+  const calls::CallLog::HostCallScope in_call(log_.get(), function_of(tasks.front().call));
+  Result<std::vector<registry::CapturedBuffer>> found = comparison_->compare(tasks);
+  if (!found.is_ok()) return first_cause(std::move(found).status());
+  return found;
 }
 
 Status Communicator::connect_chosen(operations::Chosen& chosen) {

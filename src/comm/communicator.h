@@ -203,6 +203,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   bool team_may_reach_windows() const;
   void reach_windows_by_team();
   void make_comparison(bool of_captured);
+  /// compare_buffers(), for who holds usage_.
+  Result<std::vector<registry::CapturedBuffer>> compare_held(std::span<const calls::Task> tasks);
   void open_windows();
   void release_device_comm(const void* window);
   /// See transport::PutSink.

@@ -214,6 +214,8 @@ Status Communicator::join_and_connect(const Meeting& meeting) {
     TRY(find_machine_graph({}, deadline));
   }
   make_operations(settings);
+  // Ranks that are ready may tell others about buffers to compare.
+  if (comparison_ != nullptr) TRY(member_->barrier(deadline));
   supervision_.show(member_.get());
   LOG(Info, Init, "{} {} nvmlDev {} busId {} commId 0x{:x} - Init COMPLETE", membership_.function(),
       describe(), nvml_device(machine_, device()), info.bus_id, id_hash());
@@ -519,7 +521,8 @@ void Communicator::make_operations(const planner::Settings& settings) {
 // All ranks have the same settings.
 void Communicator::make_comparison(bool of_captured) {
   buffers_.share(std::make_shared<registry::TeamBuffers>(machine_, *member_, *buffers_.windows(),
-                                                         buffers_.registrations()));
+                                                         buffers_.registrations(),
+                                                         [this] { return operations_->mark(); }));
   operations_->reach_by_team(*buffers_.of_team());
   comparison_ =
       std::make_unique<operations::BufferComparison>(operations::BufferComparison::Options{
@@ -537,6 +540,8 @@ void Communicator::make_comparison(bool of_captured) {
               [this] {
                 reach_windows_by_team();
                 if (team_windows_ != TeamWindows::Reached) return false;
+                for (int peer = 0; peer < nranks(); ++peer)
+                  if (peer != rank()) ways_.add_reaching(peer);
                 operations_->open_windows(*buffers_.windows(), /*plans_for_it=*/false,
                                           buffers_.windows()->multicast_base());
                 return true;

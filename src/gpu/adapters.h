@@ -30,7 +30,7 @@ class Adapters {
   virtual Result<DmaBuffer> export_range(const void* memory, size_t bytes) = 0;
   virtual Result<NicWrites> nic_writes(int device) = 0;
   /// Kernels of `device` that begin to read after this see what NICs have written before it. Waits
-  /// for no kernel.
+  /// while a thread of the program holds the driver.
   virtual Status flush_nic_writes(int device) = 0;
 
  protected:

@@ -29,18 +29,20 @@ BufferComparison::BufferComparison(Options options)
 Result<bool> BufferComparison::is_due(std::span<const calls::Task> tasks) {
   const auto collectives = static_cast<size_t>(std::ranges::count_if(
       tasks, [](const calls::Task& task) { return !task.call.is_message(); }));
-  if (collectives == 0) return false;
+  if (collectives == 0) {
+    begun_ = launched_;
+    is_captured_ = false;
+    TRY(agreement_.begin(0));
+    return false;
+  }
   const gpu::Capture capture = TRY(options_.machine.capture_of(options_.device, tasks[0].stream));
   is_captured_ = capture.state != gpu::CaptureState::None;
   if (is_captured_) return options_.of_captured;
   begun_ = launched_ + collectives;
   uint64_t key = 2 * launched_;
   for_each_buffer(tasks, [&](const void* buffer) { options_.buffers.note(key++, buffer); });
-  const PlanAgreement::Kinds turn = TRY(agreement_.begin(collectives)) & kTurn;
-  if (turn != turn_) {
-    turn_ = turn;
-    return true;
-  }
+  due_turn_ = TRY(agreement_.begin(collectives)) & kTurn;
+  if (due_turn_ != turn_) return true;
   if (options_.buffers.has_noted() && wished_ == turn_) agreement_.wish(wished_ ^= kTurn);
   return false;
 }
@@ -53,6 +55,7 @@ Result<std::vector<registry::CapturedBuffer>> BufferComparison::compare(
     return options_.buffers.compare_captured(buffers, options_.reach);
   }
   TRY(options_.buffers.compare_noted(options_.reach));
+  turn_ = due_turn_;
   return std::vector<registry::CapturedBuffer>();
 }
 

@@ -2,7 +2,7 @@
 // (registry/team_buffers.h), in which they wait for each other.
 //
 //   captured collectives   each, as it is captured
-//   live ones              before a collective on which ranks agree once all have buffers to compare:
+//   live ones              before a collective on which ranks agree when they have buffers to compare:
 //                          a turn of the only kind of a PlanAgreement, to reach and back to slots
 //
 // Thread safety: note() by any thread, all else by one thread at a time.
@@ -54,7 +54,8 @@ class BufferComparison {
   PlanAgreement agreement_;
   uint64_t launched_ = 0;  // live collectives
   uint64_t begun_ = 0;
-  PlanAgreement::Kinds turn_ = 0;  // of the last comparison
+  PlanAgreement::Kinds turn_ = 0;      // of the last comparison
+  PlanAgreement::Kinds due_turn_ = 0;  // of the last is_due()
   PlanAgreement::Kinds wished_ = 0;
   bool is_captured_ = false;  // the calls of the last is_due()
 };

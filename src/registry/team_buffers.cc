@@ -6,7 +6,6 @@
 #include "base/log.h"
 #include "base/wire.h"
 #include "gpu/machine.h"
-#include "registry/housekeeper.h"
 #include "registry/registrations.h"
 
 namespace niccolite::registry {
@@ -43,11 +42,12 @@ struct TeamBuffers::Held {
 };
 
 TeamBuffers::TeamBuffers(gpu::Machine& machine, bootstrap::Member& member, Windows& windows,
-                         const Registrations& registrations)
+                         const Registrations& registrations, Mark mark)
     : machine_(machine),
       member_(member),
       windows_(windows),
       registrations_(registrations),
+      mark_(std::move(mark)),
       link_(std::make_shared<Link>()) {
   const std::lock_guard lock(link_->mutex);
   link_->windows = &windows;
@@ -58,9 +58,11 @@ void TeamBuffers::close() {
     const std::lock_guard lock(link_->mutex);
     link_->windows = nullptr;
   }
-  std::vector<Live> ended;  // without the lock
+  std::vector<Live> live, ending;  // end without the lock
   const std::lock_guard lock(mutex_);
-  ended.swap(live_);
+  is_closed_ = true;
+  live.swap(live_);
+  ending.swap(ending_);
 }
 
 TeamBuffers::Place TeamBuffers::place_of(const void* buffer, std::shared_ptr<Held>& known_as) {
@@ -188,19 +190,19 @@ Result<std::vector<CapturedBuffer>> TeamBuffers::compare_captured(
 }
 
 void TeamBuffers::note(uint64_t key, const void* buffer) {
-  if (buffer == nullptr || noted_.size() == kMostBuffers || !registrations_.covers(buffer, 1))
-    return;
-  Result<gpu::Backing> memory = machine_.backing_of(buffer);
-  if (!memory.is_ok() || memory->base == nullptr) return;
-  {
-    const std::lock_guard lock(mutex_);
-    if (!compared_.insert(memory->id).second) return;
-  }
-  noted_.push_back({.key = key, .buffer = buffer});
+  if (buffer == nullptr || noted_.size() == kMostBuffers || registrations_.size() == 0) return;
+  const std::lock_guard lock(mutex_);
+  const auto holds = [&](const Live& live) { return live.held->window->holds(buffer, 1); };
+  if (std::ranges::any_of(live_, holds) || !registrations_.covers(buffer, 1)) return;
+  const Result<gpu::PointerInfo> info = machine_.pointer_info(buffer);
+  if (info.is_ok() && info.value().kind == gpu::PointerKind::Device &&
+      compared_.insert(info.value().id).second)
+    noted_.push_back({.key = key, .buffer = buffer});
 }
 
 Status TeamBuffers::compare_noted(const Reach& reach) {
-  const std::vector<Offer> noted = std::exchange(noted_, {});
+  std::vector<Offer> noted = std::exchange(noted_, {});
+  std::erase_if(noted, [&](const Offer& offer) { return !registrations_.covers(offer.buffer, 1); });
   const std::map<uint64_t, std::shared_ptr<Held>> same = TRY(compare(noted, reach));
   const std::lock_guard lock(mutex_);
   for (const auto& [key, held] : same) {
@@ -211,6 +213,7 @@ Status TeamBuffers::compare_noted(const Reach& reach) {
                      .held = held,
                      .shifts = windows_.shifts_in_graphs(*held->window)});
   }
+  end_live();  // a registration may have ended meanwhile
   return {};
 }
 
@@ -224,17 +227,46 @@ const uint64_t* TeamBuffers::shifts_of(const void* pointer, size_t bytes) const 
 }
 
 void TeamBuffers::end_unregistered() {
-  std::vector<Live> ended;  // without the lock
-  const std::lock_guard lock(mutex_);
-  const auto is_over = [&](const Live& live) {
-    return !registrations_.touches(live.held->window->user(), live.held->window->bytes());
-  };
-  const auto rest =
-      std::partition(live_.begin(), live_.end(), [&](const Live& live) { return !is_over(live); });
-  ended.assign(std::make_move_iterator(rest), std::make_move_iterator(live_.end()));
-  live_.erase(rest, live_.end());
+  {
+    const std::lock_guard lock(mutex_);
+    end_live();
+    if (ending_.empty()) return;
+  }
+  Housekeeper::instance().tend(shared_from_this());
+}
+
+void TeamBuffers::end_live() {
+  const auto first_over = std::partition(live_.begin(), live_.end(), [&](const Live& live) {
+    return registrations_.touches(live.held->window->user(), live.held->window->bytes());
+  });
+  if (first_over != live_.end() && !is_closed_) {
+    Result<std::shared_ptr<gpu::Event>> mark = mark_();
+    // Without an event they end with the communicator: rather late than too early.
+    if (!mark.is_ok()) LOG(Info, Nvls, "windows of buffers are kept: {}", mark.status().message());
+    for (auto live = first_over; live != live_.end(); ++live) {
+      live->last_use = mark.is_ok() ? mark.value() : nullptr;
+      ending_.push_back(std::move(*live));
+    }
+  }
+  live_.erase(first_over, live_.end());
   compared_.clear();
   for (const Live& live : live_) compared_.insert(live.allocation);
+}
+
+std::optional<std::chrono::milliseconds> TeamBuffers::sweep() {
+  std::vector<Live> ended;  // without the lock
+  const std::lock_guard lock(mutex_);
+  const auto is_used = [&](const Live& live) {
+    if (live.last_use == nullptr) return true;
+    const Result<bool> is_done =
+        machine_.await_event(*live.last_use, Deadline::after(std::chrono::milliseconds(0)));
+    return !is_done.is_ok() || !is_done.value();
+  };
+  const auto first_unused = std::partition(ending_.begin(), ending_.end(), is_used);
+  ended.assign(std::make_move_iterator(first_unused), std::make_move_iterator(ending_.end()));
+  ending_.erase(first_unused, ending_.end());
+  if (ending_.empty()) return std::nullopt;
+  return kUsualInterval;
 }
 
 }  // namespace niccolite::registry

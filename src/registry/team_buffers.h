@@ -20,18 +20,22 @@
 // else, and the ends of windows, on any thread.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <span>
 #include <vector>
 
 #include "base/thread_annotations.h"
 #include "bootstrap/member.h"
+#include "gpu/streams.h"
 #include "registry/captured_buffer.h"
+#include "registry/housekeeper.h"
 #include "registry/windows.h"
 
 namespace niccolite::gpu {
@@ -42,13 +46,15 @@ namespace niccolite::registry {
 
 class Registrations;
 
-class TeamBuffers {
+class TeamBuffers final : public Tended, public std::enable_shared_from_this<TeamBuffers> {
  public:
   /// Called before a window is made: collective, false on all ranks: the team reaches none.
   using Reach = std::function<bool()>;
-  /// All that is passed outlives this object.
+  /// Returns an event after all operations that are queued by now.
+  using Mark = std::function<Result<std::shared_ptr<gpu::Event>>()>;
+  /// All that is passed is used until close().
   TeamBuffers(gpu::Machine& machine, bootstrap::Member& member, Windows& windows,
-              const Registrations& registrations);
+              const Registrations& registrations, Mark mark);
   TeamBuffers(const TeamBuffers&) = delete;
 
   /// Collective: the buffers of a captured call, or of the calls of a group, in an order that all
@@ -65,7 +71,9 @@ class TeamBuffers {
   Status compare_noted(const Reach& reach) EXCLUDES(mutex_);
   /// For kernels of live operations: see Windows::shifts_of().
   const uint64_t* shifts_of(const void* pointer, size_t bytes) const EXCLUDES(mutex_);
-  /// A registration has ended. Also after close().
+  std::optional<std::chrono::milliseconds> sweep() override EXCLUDES(mutex_);
+  /// A registration has ended; its window does so behind operations that are queued. Also after
+  /// close().
   void end_unregistered() EXCLUDES(mutex_);
   /// Before the windows end: nothing but end_unregistered() comes after it.
   void close() EXCLUDES(mutex_);
@@ -98,6 +106,7 @@ class TeamBuffers {
     uint64_t allocation;
     std::shared_ptr<Held> held;
     const uint64_t* shifts;
+    std::shared_ptr<gpu::Event> last_use{};  // once its registration has ended
   };
 
   /// Collective. Returns the windows of the offers that all ranks have alike, by key.
@@ -107,17 +116,22 @@ class TeamBuffers {
   Place place_of(const void* buffer, std::shared_ptr<Held>& known_as);
   Result<std::vector<Places>> exchange(const Places& mine);
   std::shared_ptr<Held> make(const void* buffer);
+  /// Moves windows without a registration from live_ to ending_.
+  void end_live() REQUIRES(mutex_);
 
   gpu::Machine& machine_;
   bootstrap::Member& member_;
   Windows& windows_;
   const Registrations& registrations_;
+  const Mark mark_;
   const std::shared_ptr<Link> link_;
   std::map<uint64_t, std::weak_ptr<Held>> held_;  // by this rank's allocation
   std::set<Allocations> refused_;                 // equal on all ranks
   std::vector<Offer> noted_;
   mutable std::mutex mutex_;
+  bool is_closed_ GUARDED_BY(mutex_) = false;
   std::vector<Live> live_ GUARDED_BY(mutex_);
+  std::vector<Live> ending_ GUARDED_BY(mutex_);
   std::set<uint64_t> compared_ GUARDED_BY(mutex_);  // allocations, since a registration ended last
 };
 

@@ -185,8 +185,9 @@ __device__ __forceinline__ bool refuse_places(const Cta& cta, const PortUse* use
 }
 
 /// Waits, by one thread of a worker that only awaits, until the peers that have its advertisements
-/// are done, or have refused one.
-__device__ __forceinline__ void await_answers(const Cta& cta, const WorkerTask& task) {
+/// are done. False: one has refused, and data go through slots.
+__device__ __forceinline__ bool await_answers(const Cta& cta, const WorkerTask& task) {
+  bool is_accepted = true;
   for_each_port_of(cta, cta.instructions[task.first], [&](PortState& port) {
     const uint64_t last = port.end - 1;
     // As in await_takers().
@@ -196,6 +197,7 @@ __device__ __forceinline__ void await_answers(const Cta& cta, const WorkerTask& 
       const bool is_done = is_open(cta, port, awaited);
       if (ptx::load_acquire_shared(&port.advertisement) !=
           static_cast<uint64_t>(Advertisement::Agreed)) {
+        is_accepted = false;
         return;
       }
       if (is_done) return set_done(port, last);
@@ -206,6 +208,7 @@ __device__ __forceinline__ void await_answers(const Cta& cta, const WorkerTask& 
       if (!live) return;
     }
   });
+  return is_accepted;
 }
 
 /// Runs one instruction, by all threads of the worker. False: aborted, in all threads alike.
@@ -228,7 +231,8 @@ __device__ __forceinline__ bool team_step(const Cta& cta, const WorkerThreads& w
   if (worker.rank == (worker.size > kWarp ? kWarp : 0)) {
     plan_transfer<Operation>(cta, instruction, round, is_only, plan, operands[source_index]);
   }
-  for (bool is_agreed = false; !is_agreed;) {
+  constexpr uint64_t kPlacesDiffer = 2;  // of is_loose: data shall go through slots
+  for (;;) {
     bool live = true;
     for (uint32_t i = worker.rank; i < ports.count; i += worker.size) {
       const PortUse use = ports.use(i);
@@ -247,22 +251,25 @@ __device__ __forceinline__ bool team_step(const Cta& cta, const WorkerThreads& w
     if (plan.live == nullptr) return false;
     if (round != 0 || plan.bytes == 0) break;
 
-    // A copy onto itself has no target of its own in the plan.
-    const std::byte* const source = has_source ? operands[source_index] : nullptr;
-    const std::byte* const target = plan.target != nullptr ? plan.target : source;
-    const bool loads_once =
-        have_one_place<Operation>(cta, ports.receives, loaded, cta.work->input_shifts, source);
-    const bool stores_once =
-        have_one_place<Operation>(cta, ports.sends, stored, cta.work->output_shifts, target);
-    is_agreed = loads_once && stores_once;
-    if (is_agreed) break;
-    worker.barrier();  // all have looked
-    if (worker.rank == 0 && !((loads_once || refuse_places(cta, ports.receives, loaded)) &&
-                              (stores_once || refuse_places(cta, ports.sends, stored)))) {
-      plan.live = nullptr;
+    // One thread looks: the word with the place may change, when a window ends.
+    if (worker.rank == 0) {
+      // A copy onto itself has no target of its own in the plan.
+      const std::byte* const source = has_source ? operands[source_index] : nullptr;
+      const std::byte* const target = plan.target != nullptr ? plan.target : source;
+      const bool loads_once =
+          have_one_place<Operation>(cta, ports.receives, loaded, cta.work->input_shifts, source);
+      const bool stores_once =
+          have_one_place<Operation>(cta, ports.sends, stored, cta.work->output_shifts, target);
+      plan.is_loose = (plan.is_loose & 1) | (loads_once && stores_once ? 0 : kPlacesDiffer);
+      if (!((loads_once || refuse_places(cta, ports.receives, loaded)) &&
+            (stores_once || refuse_places(cta, ports.sends, stored)))) {
+        plan.live = nullptr;
+      }
     }
     worker.barrier();
     if (plan.live == nullptr) return false;
+    if ((plan.is_loose & kPlacesDiffer) == 0) break;
+    worker.barrier();  // all have looked
   }
   const bool gets = loaded != 0 && has_agreed(cta.ports[ports.receives[0].port]);
   const bool puts = stored != 0 && has_agreed(cta.ports[ports.sends[0].port]);
@@ -303,14 +310,13 @@ __device__ __forceinline__ void run_by_team(const LaunchArgs& args) {
   if (task == nullptr) return;
   const WorkerThreads worker{ptx::thread() - task->first_thread, task->threads, task->barrier};
   std::byte** const pointers = cta.pointers + task->pointers;
-  if (worker.rank == 0) begin_plan(pointers);
-  worker.barrier();
-  if (only_awaits(cta, *task)) {
-    worker.barrier();  // all have looked
-    if (worker.rank == 0) await_answers(cta, *task);
-    worker.barrier();
-    if (only_awaits(cta, *task)) return;
+  if (worker.rank == 0) {
+    begin_plan(pointers);
+    // One thread decides for all: the service warp hears refusals meanwhile.
+    if (only_awaits(cta, *task) && await_answers(cta, *task)) plan_at(pointers).live = nullptr;
   }
+  worker.barrier();
+  if (plan_at(pointers).live == nullptr) return;
   const CompactInstruction* const first = cta.instructions + task->first;
   for (uint32_t round = 0; round < cta.work->partition.rounds; ++round) {
     for (uint32_t i = 0; i < task->count; ++i) {
