@@ -130,7 +130,7 @@ std::shared_ptr<TeamBuffers::Held> TeamBuffers::make(const void* buffer) {
           handle.status().message());
     return nullptr;
   }
-  const std::shared_ptr<Held> held(
+  std::shared_ptr<Held> held(
       new Held{.link = link_, .handle = handle.value(), .window = windows_.find(handle.value())});
   if (held->window->multicast_address() == nullptr) return nullptr;
   if (member_.rank() == 0)
