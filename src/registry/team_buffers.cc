@@ -60,7 +60,6 @@ void TeamBuffers::close() {
   }
   std::vector<Live> live, ending;  // end without the lock
   const std::lock_guard lock(mutex_);
-  is_closed_ = true;
   live.swap(live_);
   ending.swap(ending_);
 }
@@ -204,14 +203,13 @@ Status TeamBuffers::compare_noted(const Reach& reach) {
   std::vector<Offer> noted = std::exchange(noted_, {});
   std::erase_if(noted, [&](const Offer& offer) { return !registrations_.covers(offer.buffer, 1); });
   const std::map<uint64_t, std::shared_ptr<Held>> same = TRY(compare(noted, reach));
-  const std::lock_guard lock(mutex_);
-  for (const auto& [key, held] : same) {
-    const auto is_it = [&held = held](const Live& live) { return live.held == held; };
-    if (std::ranges::any_of(live_, is_it)) continue;
-    Result<gpu::Backing> memory = machine_.backing_of(held->window->user());
-    live_.push_back({.allocation = memory.is_ok() ? memory->id : 0,
-                     .held = held,
-                     .shifts = windows_.shifts_in_graphs(*held->window)});
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [key, held] : same) {
+      const auto is_it = [&held = held](const Live& live) { return live.held == held; };
+      if (std::ranges::any_of(live_, is_it)) continue;
+      live_.push_back({.held = held, .shifts = windows_.shifts_in_graphs(*held->window)});
+    }
   }
   end_live();  // a registration may have ended meanwhile
   return {};
@@ -229,17 +227,18 @@ const uint64_t* TeamBuffers::shifts_of(const void* pointer, size_t bytes) const 
 void TeamBuffers::end_unregistered() {
   {
     const std::lock_guard lock(mutex_);
-    end_live();
-    if (ending_.empty()) return;
+    compared_.clear();
   }
-  Housekeeper::instance().tend(shared_from_this());
+  end_live();
 }
 
 void TeamBuffers::end_live() {
-  const auto first_over = std::partition(live_.begin(), live_.end(), [&](const Live& live) {
-    return registrations_.touches(live.held->window->user(), live.held->window->bytes());
-  });
-  if (first_over != live_.end() && !is_closed_) {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto first_over = std::partition(live_.begin(), live_.end(), [&](const Live& live) {
+      return registrations_.touches(live.held->window->user(), live.held->window->bytes());
+    });
+    if (first_over == live_.end()) return;
     Result<std::shared_ptr<gpu::Event>> mark = mark_();
     // Without an event they end with the communicator: rather late than too early.
     if (!mark.is_ok()) LOG(Info, Nvls, "windows of buffers are kept: {}", mark.status().message());
@@ -247,10 +246,9 @@ void TeamBuffers::end_live() {
       live->last_use = mark.is_ok() ? mark.value() : nullptr;
       ending_.push_back(std::move(*live));
     }
+    live_.erase(first_over, live_.end());
   }
-  live_.erase(first_over, live_.end());
-  compared_.clear();
-  for (const Live& live : live_) compared_.insert(live.allocation);
+  Housekeeper::instance().tend(shared_from_this());
 }
 
 std::optional<std::chrono::milliseconds> TeamBuffers::sweep() {

@@ -4,8 +4,8 @@
 // buffers, all together:
 //
 //   captured operations      as they are captured; a graph has the windows that were found then
-//   live ones, on buffers    when all ranks have buffers that they have not compared yet, before a
-//   of ncclCommRegister      collective that they agree on (comm/communicator.cc)
+//   live ones, on buffers    when ranks have buffers that they have not compared yet, before a
+//   of ncclCommRegister      collective that they agree on (operations/buffer_comparison.h)
 //
 //   all ranks                      for each buffer: its allocation, the size of that, and the
 //                                  buffer's place in it
@@ -103,7 +103,6 @@ class TeamBuffers final : public Tended, public std::enable_shared_from_this<Tea
   using Allocations = std::vector<uint64_t>;
   /// A window of live operations.
   struct Live {
-    uint64_t allocation;
     std::shared_ptr<Held> held;
     const uint64_t* shifts;
     std::shared_ptr<gpu::Event> last_use{};  // once its registration has ended
@@ -116,8 +115,8 @@ class TeamBuffers final : public Tended, public std::enable_shared_from_this<Tea
   Place place_of(const void* buffer, std::shared_ptr<Held>& known_as);
   Result<std::vector<Places>> exchange(const Places& mine);
   std::shared_ptr<Held> make(const void* buffer);
-  /// Moves windows without a registration from live_ to ending_.
-  void end_live() REQUIRES(mutex_);
+  /// Ends live windows without a registration, behind operations that are queued.
+  void end_live() EXCLUDES(mutex_);
 
   gpu::Machine& machine_;
   bootstrap::Member& member_;
@@ -129,10 +128,10 @@ class TeamBuffers final : public Tended, public std::enable_shared_from_this<Tea
   std::set<Allocations> refused_;                 // equal on all ranks
   std::vector<Offer> noted_;
   mutable std::mutex mutex_;
-  bool is_closed_ GUARDED_BY(mutex_) = false;
   std::vector<Live> live_ GUARDED_BY(mutex_);
   std::vector<Live> ending_ GUARDED_BY(mutex_);
-  std::set<uint64_t> compared_ GUARDED_BY(mutex_);  // allocations, since a registration ended last
+  // Allocations of buffers that were noted since a registration ended last.
+  std::set<uint64_t> compared_ GUARDED_BY(mutex_);
 };
 
 }  // namespace niccolite::registry
