@@ -281,9 +281,10 @@ bool are_slots_untouched(const Cluster& cluster) {
   return true;
 }
 
-TEST(EmulatedTeam, RunsOnWindowsWithoutSlots) {
-  int without_slots = 0;
-  uint64_t seed = 100;
+/// Calls function(form, routes, cluster) for each algorithm that goes by windows, among 2 to 4
+/// ranks.
+template <typename Function>
+void for_each_on_windows(Function&& function) {
   for (const int nranks : {2, 3, 4}) {
     for (const planner::Form& form : planner::forms()) {
       if (form.is_of_messages()) continue;
@@ -294,60 +295,59 @@ TEST(EmulatedTeam, RunsOnWindowsWithoutSlots) {
       if (!routes.allow_windows()) continue;
       SCOPED_TRACE(
           fmt::format("{} {} of {} ranks", schedule::name_of(form.collective), form.name, nranks));
-      const bool all = std::all_of(routes.of_tags().begin(), routes.of_tags().end(),
-                                   [](const auto& entry) { return entry.second.allows_windows; });
       Cluster cluster = Cluster::by_team(std::move(schedule), shape_of(2), InWindows::kBytes);
-      const bool reduces = schedule::reduces(form.collective);
-      // Whole units, of one and of several rounds; then others, which go through slots.
-      for (const uint64_t count : {uint64_t{16}, uint64_t{144}, uint64_t{1536}, uint64_t{1537}}) {
-        SCOPED_TRACE(count);
-        for (const bool is_in_place : {false, true}) {
-          ASSERT_NO_FATAL_FAILURE(
-              run_on_windows(cluster, {.type = reduces ? DataType::Int32 : DataType::Uint8,
-                                       .count = count,
-                                       .options = {.is_in_place = is_in_place},
-                                       .seed = ++seed}));
-        }
-        if (!all) continue;
-        ASSERT_EQ(are_slots_untouched(cluster), count % 16 == 0);
-        without_slots += count % 16 == 0;
-      }
+      ASSERT_NO_FATAL_FAILURE(function(form, routes, cluster));
     }
   }
+}
+
+TEST(EmulatedTeam, RunsOnWindowsWithoutSlots) {
+  int without_slots = 0;
+  uint64_t seed = 100;
+  for_each_on_windows(
+      [&](const planner::Form& form, const lowering::Routes& routes, Cluster& cluster) {
+        const bool all = std::all_of(routes.of_tags().begin(), routes.of_tags().end(),
+                                     [](const auto& entry) { return entry.second.allows_windows; });
+        const bool reduces = schedule::reduces(form.collective);
+        // Whole units, of one and of several rounds; then others, which go through slots.
+        for (const uint64_t count : {uint64_t{16}, uint64_t{144}, uint64_t{1536}, uint64_t{1537}}) {
+          SCOPED_TRACE(count);
+          for (const bool is_in_place : {false, true}) {
+            ASSERT_NO_FATAL_FAILURE(
+                run_on_windows(cluster, {.type = reduces ? DataType::Int32 : DataType::Uint8,
+                                         .count = count,
+                                         .options = {.is_in_place = is_in_place},
+                                         .seed = ++seed}));
+          }
+          if (!all) continue;
+          ASSERT_EQ(are_slots_untouched(cluster), count % 16 == 0);
+          without_slots += count % 16 == 0;
+        }
+      });
   EXPECT_GE(without_slots, 3 * 3 * 5);
 }
 
 // Owners refuse the places that others have advertised: some, all, or none.
 TEST(EmulatedTeam, GoesThroughSlotsWhereRanksHaveOtherPlaces) {
   uint64_t seed = 1000;
-  for (const int nranks : {2, 3, 4}) {
-    for (const planner::Form& form : planner::forms()) {
-      if (form.is_of_messages()) continue;
-      algorithms::Options options;
-      if (schedule::has_root(form.collective)) options.root = 1;
-      schedule::Schedule schedule = form.build(nranks, options).take();
-      if (!lowering::routes_of(schedule, {}, /*has_team=*/true).allow_windows()) continue;
-      SCOPED_TRACE(
-          fmt::format("{} {} of {} ranks", schedule::name_of(form.collective), form.name, nranks));
-      Cluster cluster = Cluster::by_team(std::move(schedule), shape_of(2), InWindows::kBytes);
-      const bool reduces = schedule::reduces(form.collective);
-      const uint32_t last = 1U << (nranks - 1);
-      for (const Odd odd : {Odd{last, 0}, Odd{1, 0}, Odd{0, last}, Odd{0, 1}, Odd{2, 1},
-                            Odd{0, last - 1}, Odd{0, 0}}) {
-        for (const uint64_t count : {uint64_t{16}, uint64_t{1536}}) {
-          SCOPED_TRACE(
-              fmt::format("further {:b}, nowhere {:b}, {}", odd.further, odd.nowhere, count));
-          ASSERT_NO_FATAL_FAILURE(
-              run_on_windows(cluster,
-                             {.type = reduces ? DataType::Int32 : DataType::Uint8,
-                              .count = count,
-                              .options = {.is_in_place = seed % 2 == 0},
-                              .seed = ++seed},
-                             odd));
-        }
+  for_each_on_windows([&](const planner::Form& form, const lowering::Routes& /*routes*/,
+                          Cluster& cluster) {
+    const bool reduces = schedule::reduces(form.collective);
+    const uint32_t last = 1U << (cluster.nranks() - 1);
+    for (const Odd odd : {Odd{last, 0}, Odd{1, 0}, Odd{0, last}, Odd{0, 1}, Odd{2, 1},
+                          Odd{0, last - 1}, Odd{0, 0}}) {
+      for (const uint64_t count : {uint64_t{16}, uint64_t{1536}}) {
+        SCOPED_TRACE(
+            fmt::format("further {:b}, nowhere {:b}, {}", odd.further, odd.nowhere, count));
+        ASSERT_NO_FATAL_FAILURE(run_on_windows(cluster,
+                                               {.type = reduces ? DataType::Int32 : DataType::Uint8,
+                                                .count = count,
+                                                .options = {.is_in_place = seed % 2 == 0},
+                                                .seed = ++seed},
+                                               odd));
       }
     }
-  }
+  });
 }
 
 TEST(EmulatedTeam, ReducesEveryTypeThatSwitchesDo) {
