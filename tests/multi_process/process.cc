@@ -16,6 +16,13 @@ namespace niccolite::test {
 
 using Clock = std::chrono::steady_clock;
 
+// What a limit is to end is a process that hangs, and not one that a sanitizer slows down.
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+constexpr int kSlower = 4;
+#else
+constexpr int kSlower = 1;
+#endif
+
 std::map<std::string, Role>& roles() {
   static std::map<std::string, Role> all;
   return all;
@@ -96,7 +103,7 @@ bool Process::read_some(Clock::time_point limit) {
 }
 
 bool Process::wait_for_line(const std::string& text, std::chrono::seconds limit) {
-  const auto until = Clock::now() + limit;
+  const auto until = Clock::now() + limit * kSlower;
   const auto is_whole = [&] {
     const size_t found = output_.find(text);
     return found != std::string::npos && output_.find('\n', found) != std::string::npos;
@@ -107,7 +114,7 @@ bool Process::wait_for_line(const std::string& text, std::chrono::seconds limit)
 }
 
 int Process::wait(std::chrono::seconds limit) {
-  const auto until = Clock::now() + limit;
+  const auto until = Clock::now() + limit * kSlower;
   while (read_some(until)) {
   }
   if (Clock::now() >= until) kill(SIGKILL);

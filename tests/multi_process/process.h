@@ -35,6 +35,7 @@ struct RegisteredRole {
 /// The role's main() if the command line asks for one, else -1.
 int play_role(int argc, char** argv);
 
+/// The limits of its calls are four times as long under a sanitizer.
 class Process {
  public:
   using Environment = std::map<std::string, std::string>;
