@@ -16,7 +16,7 @@ namespace niccolite::test {
 
 using Clock = std::chrono::steady_clock;
 
-// What a limit is to end is a process that hangs, and not one that a sanitizer slows down.
+// A limit is to end a process that hangs, and not one that a sanitizer slows down.
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 constexpr int kSlower = 4;
 #else
