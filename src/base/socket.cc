@@ -206,6 +206,7 @@ Result<Socket::Delivery> Socket::delivery() const {
 }
 
 void Socket::end_sending() const { ::shutdown(fd_.get(), SHUT_WR); }
+void Socket::shut_down() const { ::shutdown(fd_.get(), SHUT_RDWR); }
 
 Result<Address> Socket::local_address() const { return address_of(fd_.get(), getsockname); }
 Result<Address> Socket::peer_address() const { return address_of(fd_.get(), getpeername); }

@@ -68,6 +68,8 @@ class Socket {
   Result<Delivery> delivery() const;
   /// Ends this side's stream; the peer reads everything sent before, then the end.
   void end_sending() const;
+  /// Ends both directions. Bytes that have come before can still be received.
+  void shut_down() const;
 
   Result<Address> local_address() const;
   Result<Address> peer_address() const;

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <array>
@@ -231,6 +232,27 @@ TEST_P(KeptBack, IsNoFailureOfAStreamWhereAnotherCarries) {
   });
   loop->run();
   EXPECT_FALSE(failures.empty());
+}
+
+// A peer that does not wait for a slow receiver resets its connections, and has ended all the same.
+TEST_P(KeptBack, IsNoFailureOfStreamsThatHaveEnded) {
+  for (size_t stream = 0; stream < kStreams; ++stream) send_chunk(stream, kAtOnce);
+  for (size_t stream = 0; stream < kStreams; ++stream) {
+    send(stream, {.kind = FrameKind::End});
+    const linger none{.l_onoff = 1, .l_linger = 0};
+    ASSERT_EQ(setsockopt(peers[stream].fd(), SOL_SOCKET, SO_LINGER, &none, sizeof none), 0);
+    peers[stream].close();
+  }
+  inbound.progress();  // cannot tell that the chunks have arrived
+  const Deadline later = Deadline::after(5 * kPatience);
+  loop->set_poller([&]() -> wire::EventLoop::Clock::duration {
+    loop->serve_shared();
+    inbound.progress();
+    if (later.passed()) loop->stop();
+    return std::chrono::milliseconds(5);
+  });
+  loop->run();
+  EXPECT_TRUE(failures.empty()) << failures[0];
 }
 
 INSTANTIATE_TEST_SUITE_P(Inbound, KeptBack, testing::Values(2u, 4u, 8u, 32u),

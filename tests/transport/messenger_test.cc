@@ -52,6 +52,7 @@ class Memory final : public Network {
   Result<void*> register_memory(void*, void* data, size_t) override { return data; }
   void deregister_memory(void* connection, void*) override { look_at(connection); }
   Result<void*> send(void* connection, void* data, size_t bytes, int, void*, void*) override {
+    TRY(check_peer(connection));
     return post(connection, data, bytes, SIZE_MAX);
   }
   Result<void*> receive(void* connection, void* data, size_t bytes, int, void*) override {
@@ -60,7 +61,10 @@ class Memory final : public Network {
   Result<bool> test(void* request) override {
     auto& of = *static_cast<Request*>(request);
     match(*of.end->wire);
-    if (!of.is_done) return false;
+    if (!of.is_done) {
+      TRY(check_peer(of.end));
+      return false;
+    }
     std::erase_if(of.end->requests, [&](const auto& own) { return own.get() == &of; });
     return true;
   }
@@ -88,6 +92,7 @@ class Memory final : public Network {
   struct End {
     Wire* wire;
     std::vector<std::unique_ptr<Request>> requests;  // that have not been found done, in order
+    bool is_closed = false;
   };
 
   static void* end(Wire& wire, bool is_send) {
@@ -118,12 +123,20 @@ class Memory final : public Network {
       to->is_done = from->is_done = true;
     }
   }
+  // The connection breaks when one end is closed. Messages sent before still arrive.
+  static Status check_peer(void* connection) {
+    const Wire& wire = *static_cast<End*>(connection)->wire;
+    const bool is_broken = std::ranges::any_of(
+        wire.ends, [](const auto& end) { return end != nullptr && end->is_closed; });
+    return is_broken ? Status::system_error("the other end is closed") : Status();
+  }
   void look_at(void* connection) {
     if (!static_cast<End*>(connection)->requests.empty()) ++closed_early_;
   }
 
   void close(void* connection) {
     look_at(connection);
+    static_cast<End*>(connection)->is_closed = true;
     ++closed_;
   }
 
@@ -218,6 +231,18 @@ TEST(Messengers, AreLeftAloneInAChildOfTheProcess) {
   EXPECT_EQ(network->closed(), 1);
 }
 
+// A rank that is slow answers when the peer has waited for long enough, and has closed.
+TEST(Messengers, CallNoPeerBrokenThatHasEnded) {
+  Pair pair(8);
+  pair.ranks[0]->finish();
+  while (pair.ranks[0]->progress()) continue;
+  EXPECT_FALSE(pair.ranks[0]->has_finished());
+  pair.ranks[0].reset();
+  while (pair.ranks[1]->progress()) continue;
+  EXPECT_EQ(pair.failure, "");
+  EXPECT_TRUE(pair.ranks[1]->has_finished());
+}
+
 // Nobody will connect any more.
 TEST(Messengers, DoNotWaitForConnectionsOfWhoHasLeft) {
   auto network = std::make_shared<Memory>(8);
@@ -274,6 +299,26 @@ TEST(Messengers, CopySlotsOfGpusByTheGpus) {
   EXPECT_TRUE(std::equal(from.slots->content.begin(), from.slots->content.begin() + kChunk,
                          to.slots->content.begin()));
   EXPECT_EQ(pair.network->flushes(), 0);
+}
+
+// A kernel may still read data of a rank that has ended and closed.
+TEST(Messengers, GiveNoCreditBehindTheirEnds) {
+  Pair pair(8);
+  HiddenEnd<Outgoing> from(/*is_send=*/true);
+  HiddenEnd<Incoming> to(/*is_send=*/false);
+  pair.ranks[0]->add(kKey, from.end);
+  pair.ranks[1]->add(kKey, to.end);
+  const executor::PortAddress port = from.end.port();
+  port.notes[0] = executor::relay::note_of(/*bytes=*/8, /*tag=*/7);
+  std::atomic_ref(port.remote_control[0].remote)
+      .store(executor::call_tag::tail(1, 7), std::memory_order_release);
+  while (pair.ranks[0]->progress() || pair.ranks[1]->progress()) continue;
+  pair.ranks[0]->finish();
+  EXPECT_TRUE(pair.run(0));
+  EXPECT_TRUE(pair.ranks[1]->has_finished());
+  std::atomic_ref(to.end.port().remote_control[0].remote).store(1, std::memory_order_release);
+  EXPECT_FALSE(pair.ranks[1]->progress());
+  EXPECT_EQ(pair.failure, "");
 }
 
 // Once for a message, before the kernel hears of its chunks.

@@ -59,7 +59,7 @@ Status Inbound::stream_frame(Stream& stream, const Frame& frame) {
   if (frame.kind == FrameKind::Part) return accept(flow, frame);
   if (frame.kind == FrameKind::Ask) {
     acknowledge(flow);
-    flow.connection->flush();  // which may end it
+    flow.connection->flush();
     for (const auto& [key, end] : ends_) end->tell_again();
     return {};
   }
@@ -249,7 +249,7 @@ bool Inbound::tell(Due due) {
       acknowledge(flow);
     else if (!has_credit || number != ready->first)
       continue;
-    flow.connection->flush();  // which may end it
+    flow.connection->flush();
     any = true;
   }
   return any;

@@ -113,6 +113,9 @@ bool Messenger::progress() {
   if (moved.is_ok()) return *moved;
   has_failed_ = true;
   abandon();
+  // A peer that has ended closes when it has waited long enough for this end's answer. All that it
+  // sent has come before its ends, and it takes nothing more.
+  if (peer_ends()) return false;
   options_.fail(
       std::move(moved).status().with_context("the connection with {} broke", options_.peer));
   return false;
@@ -199,6 +202,8 @@ void Messenger::give_pulse() {
 }
 
 void Messenger::collect() {
+  // The peer may close as soon as it has all ends, while kernels of this rank still free slots.
+  if (ends_sent_ > 0) return waiting_.clear();
   const auto most = static_cast<uint32_t>(message_bytes() - sizeof(Length) - sizeof(Frame));
   const auto queue = [this](const Frame& frame) { waiting_.push_back({.frame = frame}); };
   if (receiving_ != nullptr)

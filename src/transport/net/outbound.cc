@@ -394,7 +394,7 @@ bool Outbound::progress() {
     for (const auto& [key, end] : ends_)
       end->ask_for_credit([flow](const Frame& frame) { flow->connection->send({.frame = frame}); });
   for (Flow& flow : flows_)
-    if (flow.connection != nullptr && flow.is_ready) flow.connection->flush();  // which may end it
+    if (flow.connection != nullptr && flow.is_ready) flow.connection->flush();
   if (has_sent_) watch();
   if (moved)
     give_pulse();

@@ -22,7 +22,7 @@ Result<std::unique_ptr<Stream>> Stream::create(wire::EventLoop& loop, wire::Link
 }
 
 void Stream::send(const Part& part) {
-  if (!is_open()) return;
+  if (!can_send()) return;
   queue_.push_back(part);
   queued_bytes_ += part.frame.kind == FrameKind::Part ? part.frame.length : 0;
 }
@@ -33,12 +33,23 @@ void Stream::finish() {
 }
 
 void Stream::flush() {
-  if (!is_open() || is_blocked_) return;
-  Status status = try_flush();
-  if (!status.is_ok()) end(End::Broken, std::move(status));
+  if (can_send() && !is_blocked_) push();
 }
 
-Status Stream::try_flush() {
+void Stream::push() {
+  Status status = try_push();
+  if (!status.is_ok()) stop_sending(std::move(status));
+}
+
+// The loop finds the socket ready, and receives the bytes that came before.
+void Stream::stop_sending(Status why) {
+  send_failure_ = std::move(why);
+  preface_.clear();
+  queue_.clear();
+  socket_.shut_down();
+}
+
+Status Stream::try_push() {
   while (!preface_.empty() || !queue_.empty()) {
     std::array<iovec, Socket::kMostPieces> pieces;
     size_t count = 0;
@@ -100,9 +111,9 @@ void Stream::update_watch(bool is_blocked) {
 
 void Stream::ready(uint32_t events) {
   if (!is_open()) return;
-  Status status;
-  if ((events & EPOLLOUT) != 0) status = try_flush();
-  if (status.is_ok() && (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) status = receive();
+  if ((events & EPOLLOUT) != 0 && can_send()) push();
+  if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) == 0) return;
+  Status status = receive();
   if (!status.is_ok()) end(is_refused_ ? End::Refused : End::Broken, std::move(status));
 }
 
@@ -168,7 +179,10 @@ void Stream::drop() {
 void Stream::end(End how, Status why) {
   if (!is_open()) return;
   drop();
-  owner_.stream_ended(*this, how, std::move(why));
+  if (how != End::Refused && !send_failure_.is_ok())
+    owner_.stream_ended(*this, End::Broken, std::move(send_failure_));
+  else
+    owner_.stream_ended(*this, how, std::move(why));
 }
 
 }  // namespace niccolite::transport::net

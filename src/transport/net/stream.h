@@ -53,10 +53,13 @@ class Stream {
 
   /// Queues a frame and its payload, which stays as it is until the peer has acknowledged it.
   void send(const Part& part);
-  /// Hands queued bytes to the kernel, as many as it takes.
+  /// Hands queued bytes to the kernel, as many as it takes. A failure ends the stream when all that
+  /// had come before has been received: a peer that leaves says so last.
   void flush();
   /// True if so few bytes are on their way that the stream should get more.
-  bool wants_more() const { return is_open() && queue_.size() < 16 && queued_bytes_ < kMostQueued; }
+  bool wants_more() const {
+    return can_send() && queue_.size() < 16 && queued_bytes_ < kMostQueued;
+  }
   /// Ends this side once all is sent; stream_ended() comes when the peer has ended its own.
   void finish();
   bool is_open() const { return watch_ != 0; }
@@ -72,8 +75,11 @@ class Stream {
         socket_(std::move(from.socket)),
         preface_(std::move(from.unsent)),
         owner_(owner) {}
+  bool can_send() const { return is_open() && send_failure_.is_ok(); }
   void ready(uint32_t events);
-  Status try_flush();
+  void push();
+  Status try_push();
+  void stop_sending(Status why);
   void advance(size_t bytes);
   Status receive();
   Status take_staged();
@@ -90,6 +96,7 @@ class Stream {
   int label_ = -1;
   std::atomic<wire::EventLoop::Clock::rep>* heard_ = nullptr;
   bool is_refused_ = false;  // the failure under way is the owner's
+  Status send_failure_;
   bool is_blocked_ = false;  // the kernel takes no more for now
   bool is_finishing_ = false;
   bool has_finished_ = false;
