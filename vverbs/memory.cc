@@ -13,11 +13,14 @@ namespace {
 
 // Returns the error by which a fault refuses a registration; 0: none does.
 int refused_by_fault(Context& context, bool is_dma_buffer) {
-  const uint64_t number = context.registrations++;
+  const uint64_t before = context.registrations++;
+  const uint64_t by_descriptor = context.descriptor_registrations;
+  if (is_dma_buffer) ++context.descriptor_registrations;
   for (const Fault& fault : options().faults) {
-    if (fault.device != context.index || number < fault.after) continue;
-    if (fault.kind == FaultKind::MemoryRefused) return ENOMEM;
-    if (fault.kind == FaultKind::GpuMemoryRefused && is_dma_buffer) return EOPNOTSUPP;
+    if (fault.device != context.index) continue;
+    if (fault.kind == FaultKind::MemoryRefused && before >= fault.after) return ENOMEM;
+    if (fault.kind == FaultKind::GpuMemoryRefused && is_dma_buffer && by_descriptor >= fault.after)
+      return EOPNOTSUPP;
   }
   return 0;
 }

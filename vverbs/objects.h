@@ -251,6 +251,7 @@ struct Context {
   EventQueue<ibv_async_event> events;
   std::condition_variable acknowledged;  // events
   uint64_t registrations = 0;
+  uint64_t descriptor_registrations = 0;  // of them
   int poll_fd = -1;
   int wake_fd = -1;
   bool stopping = false;
