@@ -901,6 +901,13 @@ void pump(Context& context, QueuePair& pair) {
   }
 }
 
+void catch_up(Context& context, QueuePair& pair) {
+  if (context.gone) return;
+  if (pair.responder.fd >= 0) serve(context, pair);
+  flush_responder(context, pair);
+  if (pair.requester.fd >= 0 && !pair.requester.connecting) hear_replies(context, pair);
+}
+
 void reset_pair(Context&, QueuePair& pair) {
   close_socket(pair.requester);
   close_socket(pair.responder);

@@ -281,6 +281,8 @@ void complete(Context& context, CompletionQueue& queue, const ibv_wc& wc, bool s
 // rights do not fit.
 uint8_t* memory_of(Context& context, ibv_pd* pd, uint32_t key, uint64_t addr, uint64_t bytes,
                    unsigned access);
+// Serves bytes that have arrived, before a call ends the queue pair: hardware needs no core for it.
+void catch_up(Context& context, QueuePair& pair);
 void fail_pair(Context& context, QueuePair& pair);
 void reset_pair(Context& context, QueuePair& pair);
 void pump(Context& context, QueuePair& pair);

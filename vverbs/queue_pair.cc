@@ -458,6 +458,7 @@ int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) {
     if (attributes->rnr_retry > 7) return EINVAL;
     next.rnr_retry = attributes->rnr_retry;
   }
+  if (to == IBV_QPS_RESET || to == IBV_QPS_ERR) catch_up(context, pair);
   pair.attributes = next;
   qp->state = to;
   if (to == IBV_QPS_RESET) {
@@ -495,6 +496,7 @@ int ibv_destroy_qp(ibv_qp* qp) {
   QueuePair* pair = &vverbs::pair_of(qp);
   {
     std::unique_lock lock(context.mutex);
+    catch_up(context, *pair);
     context.pairs.erase(qp->qp_num);
     reset_pair(context, *pair);
     settle_events(context, lock, qp, pair->async_reported, qp->events_completed);

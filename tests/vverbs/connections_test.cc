@@ -195,6 +195,44 @@ TEST_F(Connections, AreMadeUsedAndEnded) {
   end(listener);
 }
 
+// A program that looks for events and completions in turn, and had no core when both came.
+TEST_F(Connections, EndBehindTheirCompletions) {
+  rdma_cm_id* const listener = listen();
+  rdma_cm_id* const a = reach(rdma_get_src_port(listener));
+  ASSERT_EQ(make_pair(a), 0);
+  rdma_conn_param parameters = say("");
+  ASSERT_EQ(rdma_connect(a, &parameters), 0);
+  rdma_cm_id* const b = Seen(server).id;
+  ASSERT_EQ(make_pair(b), 0);
+  ASSERT_EQ(rdma_accept(b, &parameters), 0);
+  EXPECT_EVENT(client, RDMA_CM_EVENT_ESTABLISHED);
+  EXPECT_EVENT(server, RDMA_CM_EVENT_ESTABLISHED);
+  uint64_t word = 0;
+  ibv_mr* const memory = rdma_reg_msgs(a, &word, sizeof word);
+  ASSERT_EQ(rdma_post_recv(b, nullptr, &word, 0, memory), 0);
+  ASSERT_EQ(rdma_post_send(a, nullptr, &word, 0, memory, 0), 0);
+  ibv_wc wc{};
+  while (ibv_poll_cq(b->recv_cq, 1, &wc) == 0) continue;
+  ASSERT_EQ(rdma_disconnect(b), 0);
+  ASSERT_EQ(fcntl(client->fd, F_SETFL, O_NONBLOCK), 0);
+  pollfd ready{.fd = client->fd, .events = POLLIN, .revents = 0};
+  ASSERT_EQ(poll(&ready, 1, 30'000), 1);
+  bool is_sent = false;
+  rdma_cm_event* event = nullptr;
+  while (rdma_get_cm_event(client, &event) != 0) {
+    ASSERT_EQ(errno, EAGAIN);
+    is_sent |= ibv_poll_cq(a->send_cq, 1, &wc) == 1 && wc.status == IBV_WC_SUCCESS;
+  }
+  EXPECT_EQ(event->event, RDMA_CM_EVENT_DISCONNECTED);
+  EXPECT_TRUE(is_sent);
+  EXPECT_EQ(rdma_ack_cm_event(event), 0);
+  EXPECT_EVENT(server, RDMA_CM_EVENT_DISCONNECTED);
+  EXPECT_EQ(rdma_dereg_mr(memory), 0);
+  end(a);
+  end(b);
+  end(listener);
+}
+
 TEST_F(Connections, OfQueuePairsThatProgramsMake) {
   rdma_cm_id* const listener = listen();
   rdma_cm_id* const a = reach(rdma_get_src_port(listener));

@@ -357,6 +357,22 @@ TEST_F(Verbs, AReceiverThatIsNotReady) {
   EXPECT_EQ(a.qp->state, IBV_QPS_ERR);
 }
 
+// A program that ends its queue pair as soon as its peer has a message finds that it was sent.
+TEST_F(Verbs, MessagesThatThePeerHasAreSent) {
+  for (int turn = 0; turn < 50; ++turn) {
+    End a(0), b(1);
+    a.connect(b);
+    b.connect(a);
+    ASSERT_EQ(b.receive(2, 0, 64), 0);
+    ASSERT_EQ(a.send(1, IBV_WR_SEND, 0, 64, b), 0);
+    EXPECT_EQ(b.wait().wr_id, 2u);
+    ibv_qp_attr attributes{};
+    attributes.qp_state = IBV_QPS_ERR;
+    ASSERT_EQ(ibv_modify_qp(a.qp, &attributes, IBV_QP_STATE), 0);
+    ASSERT_EQ(a.wait().status, IBV_WC_SUCCESS) << turn;
+  }
+}
+
 TEST_F(Verbs, AccessIsChecked) {
   const auto expect = [](Times rights, ibv_wr_opcode opcode, size_t length, size_t remote,
                          ibv_wc_status status) {

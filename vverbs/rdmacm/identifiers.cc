@@ -1,10 +1,12 @@
 // Identifiers, channels and events: their life.
+#include <fcntl.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdlib>
 #include <random>
+#include <utility>
 
 #include "objects.h"
 
@@ -21,6 +23,17 @@ std::vector<Event*> withdraw(const Id& id) {
     return event->owner == &id;
   });
   return result;
+}
+
+// Programs end a queue pair when they hear of its end, and its completions that nobody polled go
+// with it. One that looks for events and for completions in turn, and had no core when both came,
+// shall find the completions: its first look finds nothing.
+bool is_early(EventQueue<Event*>& queue) {
+  const std::lock_guard lock(queue.mutex);
+  if (queue.waiting.empty()) return false;
+  Event& next = *queue.waiting.front();
+  return next.base.event == RDMA_CM_EVENT_DISCONNECTED &&
+         (fcntl(queue.fd, F_GETFL) & O_NONBLOCK) != 0 && !std::exchange(next.is_announced, true);
 }
 
 void discard(Event* event) {
@@ -142,6 +155,7 @@ int rdma_migrate_id(rdma_cm_id* handle, rdma_event_channel* channel) {
 
 int rdma_get_cm_event(rdma_event_channel* handle, rdma_cm_event** result) {
   if (handle == nullptr) return fail(EINVAL);
+  if (is_early(channel_of(handle).events)) return fail(EAGAIN);
   for (;;) {
     Event* event = nullptr;
     if (vverbs::pop_event(channel_of(handle).events, event,

@@ -83,6 +83,7 @@ struct Event {
   // A request has the connection on which it came, until the program takes it.
   int fd = -1;
   Message request{};
+  bool is_announced = false;  // a look for events that may not wait has passed it over
 };
 
 struct Channel {
