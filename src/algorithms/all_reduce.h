@@ -14,6 +14,7 @@ Result<schedule::Schedule> all_reduce_two_shot(int nranks, const Options& option
 Result<schedule::Schedule> all_reduce_tree(int nranks, const Options& options = {});
 Result<schedule::Schedule> all_reduce_recursive_doubling(int nranks, const Options& options = {});
 Result<schedule::Schedule> all_reduce_hierarchical(int nranks, const Options& options = {});
+Result<schedule::Schedule> all_reduce_rail_trees(int nranks, const Options& options = {});
 /// collnet.cc
 Result<schedule::Schedule> all_reduce_collnet_direct(int nranks, const Options& options = {});
 Result<schedule::Schedule> all_reduce_collnet_chain(int nranks, const Options& options = {});

@@ -63,10 +63,17 @@ constexpr Traits kTree{.pattern = Pattern::Tree};
 constexpr Traits kTreeOfMachines{.pattern = Pattern::Tree, .follows_machines = true};
 constexpr Traits kPatOfMachines{
     .load = forwarded, .pattern = Pattern::Forwarding, .follows_machines = true};
-constexpr Traits kHierarchical{
-    .suits = Suits::SeveralMachines, .pattern = Pattern::Hierarchical, .follows_machines = true};
+constexpr Traits kHierarchical{.connects_machines = true,
+                               .suits = Suits::SeveralMachines,
+                               .pattern = Pattern::Hierarchical,
+                               .follows_machines = true};
+constexpr Traits kRailTrees{.suits = Suits::SeveralMachines,
+                            .pattern = Pattern::Hierarchical,
+                            .follows_machines = true,
+                            .gains_by_workers = true};
 constexpr Traits through_network(Pattern pattern) {
-  return {.suits = Suits::SeveralMachines,
+  return {.connects_machines = true,
+          .suits = Suits::SeveralMachines,
           .pattern = pattern,
           .through_network = true,
           .follows_machines = true};
@@ -87,6 +94,7 @@ constexpr Algorithm kAlgorithms[] = {
     {"tree",                   AllReduce,     1, kRing,       all_reduce_tree,                  kTreeOfMachines},
     {"recursive_doubling",     AllReduce,     1, kRing,       all_reduce_recursive_doubling,    kTree},
     {"hierarchical",           AllReduce,     1, kAmongAll,   all_reduce_hierarchical,          kHierarchical},
+    {"rail_trees",             AllReduce,     1, kAmongAll,   all_reduce_rail_trees,            kRailTrees},
     {"collnetdirect",          AllReduce,     1, kAmongAll,   all_reduce_collnet_direct,        through_network(Pattern::NetworkDirect)},
     {"collnetchain",           AllReduce,     1, kAmongAll,   all_reduce_collnet_chain,         through_network(Pattern::NetworkChain)},
 

@@ -239,17 +239,27 @@ void Communicator::reach_windows_by_team() {
         status.message());
 }
 
-// The team for windows must have the same ranks as the team for slots. Across machines, plans do
-// without windows.
+// On each machine the team for windows must have the same ranks as the team for slots: all of them.
 bool Communicator::team_may_reach_windows() const {
-  return has_team_ && ways_.maps_all_memory() && buffers_.windows()->team_ranks() == nranks();
+  return has_team_ && ways_.has_windows() &&
+         buffers_.windows()->team_ranks() * membership_.count_machines() == nranks();
+}
+
+// After reach_windows_by_team().
+void Communicator::open_windows_of_team() {
+  if (team_windows_ != TeamWindows::Reached) return;
+  for (int peer = 0; peer < nranks(); ++peer)
+    if (peer != rank() && !membership_.is_remote(peer)) ways_.add_reaching(peer);
+  const registry::Windows& windows = *buffers_.windows();
+  operations_->open_windows(windows, /*plans_for_it=*/false, windows.multicast_base());
 }
 
 // All ranks have registered the same windows, between the same operations of theirs.
 void Communicator::open_windows() {
   const registry::Windows& windows = *buffers_.windows();
-  // Across machines, plans do without: not all ranks reach the buffers.
-  if (!windows.had_any() || !ways_.maps_all_memory() || endpoint_ == nullptr) return;
+  if (!windows.had_any() || endpoint_ == nullptr) return;
+  // Across machines, other plans do without: not all ranks reach the buffers.
+  if (!ways_.maps_all_memory()) return open_windows_of_team();
   endpoint_->open_windows();
   for (int peer = 0; peer < nranks(); ++peer)
     if (ways_.reach().windows[static_cast<size_t>(peer)] && peer != rank())

@@ -202,6 +202,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::unique_ptr<registry::Gins> make_gins();
   bool team_may_reach_windows() const;
   void reach_windows_by_team();
+  void open_windows_of_team();
   void make_comparison(bool of_captured);
   /// compare_buffers(), for who holds usage_.
   Result<std::vector<registry::CapturedBuffer>> compare_held(std::span<const calls::Task> tasks);

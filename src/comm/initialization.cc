@@ -539,12 +539,8 @@ void Communicator::make_comparison(bool of_captured) {
           .reach =
               [this] {
                 reach_windows_by_team();
-                if (team_windows_ != TeamWindows::Reached) return false;
-                for (int peer = 0; peer < nranks(); ++peer)
-                  if (peer != rank()) ways_.add_reaching(peer);
-                operations_->open_windows(*buffers_.windows(), /*plans_for_it=*/false,
-                                          buffers_.windows()->multicast_base());
-                return true;
+                open_windows_of_team();
+                return team_windows_ == TeamWindows::Reached;
               },
           .of_captured = of_captured});
 }

@@ -52,6 +52,7 @@ uint64_t hash_limits() {
     hash.add(form.collective);
     hash.add(form.min_ranks);
     hash.add(form.max_ranks);
+    hash.add(int{form.counts_ranks_of_machine});
     hash.add(form.family());
     hash.add(form.traits().suits);
     hash.add(int{form.traits().connects_all});

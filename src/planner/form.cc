@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "algorithms/machines.h"
 #include "algorithms/workers.h"
 
 namespace niccolite::planner {
@@ -14,6 +15,7 @@ using lowering::Spread;
 
 Form form_of(const Algorithm& algorithm, Spread workers) {
   const bool is_by_instruction = workers == Spread::ByInstruction;
+  const bool is_by_machine = is_by_instruction && algorithm.traits.follows_machines;
   const std::string_view suffix = is_by_instruction             ? algorithms::kByWorkers
                                   : workers == Spread::ByHalves ? algorithms::kByHalves
                                                                 : "";
@@ -22,9 +24,11 @@ Form form_of(const Algorithm& algorithm, Spread workers) {
           .name = algorithm.name + std::string(suffix),
           .collective = algorithm.collective,
           .min_ranks = algorithm.min_ranks,
-          .max_ranks = is_by_instruction
+          .max_ranks = is_by_machine ? algorithms::kMaxWorkersOfMachine
+                       : is_by_instruction
                            ? std::min(algorithm.max_ranks, algorithms::kMaxWorkersRanks)
-                           : algorithm.max_ranks};
+                           : algorithm.max_ranks,
+          .counts_ranks_of_machine = is_by_machine};
 }
 
 /// The forms of all collectives, and the index at which each collective begins.
@@ -53,9 +57,18 @@ const Table& table() {
 
 }  // namespace
 
+bool Form::is_for(int nranks, std::span<const int> machines) const {
+  if (nranks < min_ranks || nranks > algorithm->max_ranks) return false;
+  if (nranks <= max_ranks) return true;
+  return counts_ranks_of_machine &&
+         algorithms::Machines(nranks, {.machines = {machines.begin(), machines.end()}})
+                 .most_ranks() <= max_ranks;
+}
+
 Result<schedule::Schedule> Form::build(int nranks, const algorithms::Options& options) const {
-  if (workers == Spread::ByInstruction && nranks > max_ranks)
-    return Status::invalid_argument("{} is for 1 to {} ranks, not {}", name, max_ranks, nranks);
+  if (workers == Spread::ByInstruction && !is_for(nranks, options.machines))
+    return Status::invalid_argument("{} is for 1 to {} ranks{}, not {}", name, max_ranks,
+                                    counts_ranks_of_machine ? " of a machine" : "", nranks);
   schedule::Schedule built = TRY(lowering::spread(TRY(algorithm->build(nranks, options)), workers));
   built.algorithm = name;
   return built;

@@ -22,10 +22,13 @@ struct Form {
   std::string name;
   Collective collective;
   int min_ranks;
-  int max_ranks;
+  int max_ranks;  // of all ranks, or, if it is so, of those of a machine
+  bool counts_ranks_of_machine;
 
   /// The algorithm's name, which selects all its forms.
   std::string_view family() const { return algorithm->name; }
+  /// Is it for so many ranks on these machines (algorithms::Options::machines)?
+  bool is_for(int nranks, std::span<const int> machines) const;
   /// The schedule, or one rank's part of it, as it is lowered. Not of messages.
   Result<schedule::Schedule> build(int nranks, const algorithms::Options& options) const;
   const algorithms::Traits& traits() const { return algorithm->traits; }

@@ -148,14 +148,17 @@ Result<std::map<uint64_t, std::shared_ptr<TeamBuffers::Held>>> TeamBuffers::comp
   const std::vector<Places> places = TRY(exchange(mine));
   std::map<uint64_t, std::shared_ptr<Held>> same;
   std::map<Allocations, std::shared_ptr<Held>> made;
+  const auto team_ranks = static_cast<size_t>(windows_.team_ranks());
   for (size_t i = 0; i < offers.size(); ++i) {
     const Place& own = mine[offers[i].key];
     Allocations allocations;
     bool has_window = true;
     uint64_t window = 0;
-    for (const Places& theirs : places) {
+    for (size_t rank = 0; rank < places.size(); ++rank) {
+      const Places& theirs = places[rank];
       const auto found = theirs.find(offers[i].key);
-      if (found == theirs.end() || !found->second.fits(own)) break;
+      const auto first = places[rank - rank % team_ranks].find(offers[i].key);
+      if (found == theirs.end() || !found->second.fits(first->second)) break;
       if (allocations.empty()) window = found->second.window;
       has_window &= window != 0 && found->second.window == window;
       allocations.push_back(found->second.allocation);

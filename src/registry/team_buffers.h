@@ -1,7 +1,7 @@
 // TeamBuffers: the user's buffers, in no window, that operations by a multicast team load and store
-// themselves. The team reaches a buffer at one address on all ranks, so all must pass the same
-// place of memory of their own. A rank cannot know that by itself, so ranks compare their
-// buffers, all together:
+// themselves. The team of a machine reaches a buffer at one address on all its ranks, so all of
+// them must pass the same place of memory of their own. A rank cannot know that by itself, so ranks
+// compare their buffers, all together:
 //
 //   captured operations      as they are captured; a graph has the windows that were found then
 //   live ones, on buffers    when ranks have buffers that they have not compared yet, before a
@@ -9,7 +9,8 @@
 //
 //   all ranks                      for each buffer: its allocation, the size of that, and the
 //                                  buffer's place in it
-//   equal size and place     -->   the allocations become a window that no other operation knows
+//   equal size and place,    -->   the allocations become a window that no other operation knows
+//   on each machine
 //   else, or not to be bound -->   operations go through slots
 //
 // Nobody relies on the comparison: where ranks pass different places later, that operation goes

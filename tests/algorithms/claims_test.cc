@@ -204,6 +204,7 @@ TEST(ClaimTable, HasARowForEachAlgorithm) {
                              "reduce_tree",
                              "all_reduce_recursive_doubling",
                              "all_reduce_hierarchical",
+                             "all_reduce_rail_trees",
                              "all_gather_hierarchical",
                              "reduce_scatter_hierarchical",
                              "all_to_all_hierarchical",
@@ -336,6 +337,7 @@ TEST(Latencies, AreThoseClaimed) {
       {"all_reduce recursive_doubling", bits},
       // On one machine.
       {"all_reduce hierarchical", two},
+      {"all_reduce rail_trees", two},
       {"all_gather hierarchical", one},
       {"reduce_scatter hierarchical", one},
       {"all_to_all hierarchical", one},

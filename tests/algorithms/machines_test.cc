@@ -137,6 +137,45 @@ TEST(HierarchicalAllReduce, SendsNoMoreThanItMustBetweenMachines) {
   }
 }
 
+/// However many machines there are, a rank has two instructions for each rail, and no connection
+/// carries two blocks.
+TEST(RailTrees, HaveTwoInstructionsForEachRail) {
+  for (const Layout& layout : layouts()) {
+    SCOPED_TRACE(text_of(layout));
+    const Options options{.machines = layout};
+    const Schedule schedule = built(*find(Collective::AllReduce, "rail_trees"), options);
+    const Machines machines(schedule.nranks, options);
+    EXPECT_EQ(schedule.nblocks, machines.rails());
+    std::vector<int> uses(2 * schedule.connections.size());
+    for (const auto& channels : schedule.ranks) {
+      int instructions = 0;
+      for (const schedule::Worker& worker : channels[0].workers)
+        for (const schedule::Instruction& instruction : worker.instructions) {
+          ++instructions;
+          for (const int to : instruction.send_to) ++uses[2 * static_cast<size_t>(to)];
+          for (const int from : instruction.receive_from) ++uses[2 * static_cast<size_t>(from) + 1];
+        }
+      EXPECT_LE(instructions, 2 * machines.rails());
+    }
+    EXPECT_TRUE(std::ranges::all_of(uses, [](int times) { return times == 1; }));
+    // Up and down each rail's tree.
+    int sent = 0;
+    for (const int blocks : blocks_out(schedule, machines)) {
+      EXPECT_LE(blocks, 3 * machines.rails());
+      sent += blocks;
+    }
+    EXPECT_EQ(sent, machines.count() == 1 ? 0 : 2 * (machines.count() - 1) * machines.rails());
+  }
+}
+
+TEST(RailTrees, TakeTheDepthOfATreeEachWay) {
+  for (const auto& [machines, depth] : {std::pair(2, 1), {3, 2}, {5, 3}, {9, 4}}) {
+    const Options options{.machines = even(machines, 2)};
+    const Schedule schedule = built(*find(Collective::AllReduce, "rail_trees"), options);
+    EXPECT_EQ(timeline(schedule).take().latencies, 2 + 2 * depth) << machines;
+  }
+}
+
 TEST(Hierarchical, SendsEachBlockOverAWireOnce) {
   for (const Layout& layout : layouts()) {
     SCOPED_TRACE(text_of(layout));

@@ -359,11 +359,12 @@ struct Case {
   bool has_team;
   bool has_windows;
   bool is_of_words;  // by a team
+  std::vector<int> machines{};
 };
 std::string name_of(const Case& c) {
-  return fmt::format("{}_{}_{}_{}{}{}", c.mutation->name,
+  return fmt::format("{}_{}_{}_{}{}{}{}", c.mutation->name,
                      schedule::name_of(c.algorithm->collective), c.algorithm->name, c.nranks,
-                     c.pulls ? "_pulls" : "",
+                     c.machines.empty() ? "" : "_on_machines", c.pulls ? "_pulls" : "",
                      c.has_windows   ? "_windows"
                      : c.is_of_words ? "_words"
                      : c.has_team    ? "_team"
@@ -372,8 +373,12 @@ std::string name_of(const Case& c) {
 void PrintTo(const Case& c, std::ostream* out) { *out << name_of(c); }
 
 AccessPlan plan_of(const Case& c) {
-  const Schedule schedule = c.algorithm->build(c.nranks, {.root = 1}).take();
-  Capabilities capabilities{.pulls = c.pulls, .has_team = c.has_team, .has_windows = c.has_windows};
+  const Schedule schedule =
+      c.algorithm->build(c.nranks, {.root = 1, .machines = c.machines}).take();
+  Capabilities capabilities{.machines = c.machines,
+                            .pulls = c.pulls,
+                            .has_team = c.has_team,
+                            .has_windows = c.has_windows};
   if (c.is_of_words) capabilities.facilities = {.publishes_chunks = false};
   return lower(schedule, capabilities).take();
 }
@@ -396,6 +401,21 @@ std::vector<Case> cases() {
           if (has_windows && !plan.routes.allow_windows()) continue;
           if (mutation.apply(plan)) result.push_back(c);
         }
+  // Teams of several machines, on windows.
+  for (const Mutation& mutation : kMutations)
+    for (const planner::Form& algorithm : planner::forms())
+      for (const std::vector<int>& machines : {std::vector{0, 0, 1, 1}, {0, 0, 0, 1, 1, 1}}) {
+        const Case c{.mutation = &mutation,
+                     .algorithm = &algorithm,
+                     .nranks = static_cast<int>(machines.size()),
+                     .pulls = false,
+                     .has_team = true,
+                     .has_windows = true,
+                     .is_of_words = false,
+                     .machines = machines};
+        AccessPlan plan = plan_of(c);
+        if (plan.routes.allow_windows() && mutation.apply(plan)) result.push_back(c);
+      }
   return result;
 }
 

@@ -224,6 +224,7 @@ const RowOfMachines kRowsOfMachines[] = {
     {Collective::AllReduce, "one_shot", ""},
     {Collective::AllReduce, "two_shot_workers", "0 get, 1 put final"},
     {Collective::AllReduce, "hierarchical", ""},
+    {Collective::AllReduce, "rail_trees_workers", "0 get, 1 put final"},
 };
 // clang-format on
 
@@ -237,6 +238,23 @@ TEST(RoutesOfMachines, AreDirectInsideThem) {
     // Between machines there is nothing else than slots.
     const std::vector<int> apart{0, 1, 2, 3};
     EXPECT_EQ(text_of(routes_of(schedule, apart)), "");
+  }
+}
+
+// The steps inside machines, of an all-reduce of which partial sums go on to other machines.
+TEST(RoutesOfMachines, AllowWindowsOfTeamsInsideThem) {
+  for (const std::vector<int>& machines :
+       {std::vector{0, 0, 1, 1}, {0, 0, 0, 1, 1, 1}, {0, 0, 0, 1, 1, 1, 2, 2}}) {
+    const int nranks = static_cast<int>(machines.size());
+    const auto routes_by = [&](const char* algorithm) {
+      const planner::Form* const form = planner::find_form(Collective::AllReduce, algorithm);
+      return text_of(
+          routes_of(form->build(nranks, {.machines = machines}).take(), machines, true));
+    };
+    EXPECT_EQ(routes_by("rail_trees_workers"), "0 team load windows, 1 team store windows");
+    if (nranks > 4) {
+      EXPECT_EQ(routes_by("rail_trees"), "0 team load, 1 team store");
+    }
   }
 }
 

@@ -56,12 +56,19 @@ TEST(Spread, ByInstructionKeepsInstructionsAndConnectionsInTheirOrder) {
 
 /// A worker has a warp at least (executor/cuda/launch/launch_args.h).
 TEST(Spread, ByInstructionGivesNoMoreWorkersThanACtaHasWarps) {
-  constexpr size_t kWarps = 16;
+  constexpr size_t kWarps = 16;  // one of them serves the connections
   for (const Form* form : forms_with(Spread::ByInstruction)) {
-    const Schedule schedule = form->build(form->max_ranks, {}).take();
-    for (const auto& channels : schedule.ranks) EXPECT_LE(channels[0].workers.size(), kWarps);
-    EXPECT_THAT(std::string(form->build(form->max_ranks + 1, {}).status().message()),
-                HasSubstr("is for 1 to 8 ranks, not 9"));
+    std::vector<int> machines;
+    for (int machine = 0; machine < (form->counts_ranks_of_machine ? 3 : 1); ++machine)
+      machines.insert(machines.end(), static_cast<size_t>(form->max_ranks), machine);
+    const Schedule schedule =
+        form->build(static_cast<int>(machines.size()), {.machines = machines}).take();
+    for (const auto& channels : schedule.ranks) EXPECT_LT(channels[0].workers.size(), kWarps);
+    machines.push_back(machines.back());
+    EXPECT_THAT(
+        std::string(
+            form->build(static_cast<int>(machines.size()), {.machines = machines}).status().message()),
+        HasSubstr(fmt::format("is for 1 to {} ranks", form->max_ranks)));
   }
 }
 

@@ -192,6 +192,41 @@ ROLE(by_team_on_windows) {
   return 0;
 }
 
+// id nranks first count: live all-reduces on windows, where each process's first rank passes another
+// offset from time to time.
+ROLE(by_team_at_other_places) {
+  const int nranks = std::stoi(arguments[1]);
+  LocalRanks local(to_id(arguments[0]), nranks, std::stoi(arguments[2]), std::stoi(arguments[3]));
+  WindowsOf windows(local, 4 << 20);
+  constexpr size_t kCount = 100'000, kFurther = 4096 / sizeof(float);
+  for (int round = 0; round < 4; ++round) {
+    const size_t further = round % 2 == 0 ? 0 : kFurther;
+    windows.fill();
+    REQUIRE_NCCL(ncclGroupStart());
+    for (size_t i = 0; i < local.comms.size(); ++i) {
+      const size_t from = i == 0 ? further : 0;
+      REQUIRE_NCCL(ncclAllReduce(windows.at(i, 2 << 20) + from, windows.at(i, 0) + from, kCount,
+                                 ncclFloat, ncclSum, local.comms[i], local.streams[i]));
+    }
+    REQUIRE_NCCL(ncclGroupEnd());
+    for (const cudaStream_t stream : local.streams) REQUIRE_CUDA(cudaStreamSynchronize(stream));
+    for (size_t i = 0; i < local.comms.size(); ++i) {
+      std::vector<float> found(kCount + 2 * kFurther);
+      REQUIRE_CUDA(cudaMemcpy(found.data(), windows.at(i, 0), found.size() * sizeof(float),
+                              cudaMemcpyDeviceToHost));
+      const size_t from = i == 0 ? further : 0;
+      for (size_t e = 0; e < found.size(); ++e) {
+        const bool is_sum = e >= from && e < from + kCount;
+        if (found[e] != (is_sum ? static_cast<float>(nranks) : 1)) return 1;
+      }
+    }
+  }
+  windows.deregister();
+  local.destroy();
+  windows.free();
+  return 0;
+}
+
 // id nranks first count: graphs of all-reduces on memory without a window, at one place of all
 // ranks and at another one on each process, beside live ones.
 ROLE(captured_by_team) {
@@ -567,19 +602,47 @@ TEST(NvlsOverProcesses, WindowsThatCannotBeBoundGoThroughSlots) {
   EXPECT_THAT(running[0].output(), HasSubstr("a window has no multicast addresses: rank 2"));
 }
 
-// Teams inside two machines, and the network between them.
+// Teams inside two machines, and the network between them. Each machine is a process.
+std::vector<Process> run_on_two_machines(const char* role, int each, const char* fault = nullptr) {
+  Process::Environment first{{"NCCL_ALGO", "allreduce:NVLSTree"},
+                             {"NCCL_HOSTID", "one"},
+                             {"NCCL_DEBUG", "INFO"},
+                             {"NCCL_DEBUG_SUBSYS", "NVLS,TUNING"}};
+  Process::Environment second = first;
+  second["NCCL_HOSTID"] = "two";
+  if (fault != nullptr) second["NICCOLITE_VIRTUAL_FAULT"] = fault;
+  return run(role, each, first, second);
+}
+
 TEST(NvlsOverProcesses, ATreeOfTeamsGivesRightResults) {
   for (const int each : {2, 3}) {
-    Process::Environment first{{"NCCL_ALGO", "allreduce:NVLSTree"},
-                               {"NCCL_HOSTID", "one"},
-                               {"NCCL_DEBUG", "INFO"},
-                               {"NCCL_DEBUG_SUBSYS", "NVLS,TUNING"}};
-    Process::Environment second = first;
-    second["NCCL_HOSTID"] = "two";
-    std::vector<Process> running = run("by_team", each, first, second);
+    std::vector<Process> running = run_on_two_machines("by_team", each);
     for (Process& process : running) EXPECT_EQ(process.wait(), 0) << process.output();
     EXPECT_THAT(running[0].output(), HasSubstr("Algo NVLS_TREE proto SIMPLE"));
   }
+}
+
+TEST(NvlsOverProcesses, ATreeOfTeamsLoadsAndStoresBuffersThemselves) {
+  const std::pair<const char*, const char*> rows[] = {
+      {"by_team_on_windows", "load and store symmetric windows themselves"},
+      {"by_team_at_other_places", "load and store symmetric windows themselves"},
+      {"captured_by_team", "load and store the 4194304 bytes"},
+      {"registered_by_team", "load and store the 4194304 bytes"}};
+  for (const auto& [role, line] : rows)
+    for (const int each : {2, 3}) {
+      SCOPED_TRACE(fmt::format("{} of 2 x {} ranks", role, each));
+      std::vector<Process> running = run_on_two_machines(role, each);
+      for (Process& process : running) EXPECT_EQ(process.wait(), 0) << process.output();
+      EXPECT_THAT(running[0].output(), HasSubstr("Algo NVLS_TREE proto SIMPLE"));
+      EXPECT_THAT(running[0].output(), HasSubstr(line));
+    }
+}
+
+// What cannot be bound on one machine goes through slots on all.
+TEST(NvlsOverProcesses, ATreeOfTeamsWithoutWindowsOfOneMachineGoesThroughSlots) {
+  std::vector<Process> running = run_on_two_machines("by_team_on_windows", 2, "unbound_later");
+  for (Process& process : running) EXPECT_EQ(process.wait(), 0) << process.output();
+  EXPECT_THAT(running[0].output(), HasSubstr("a window has no multicast addresses: rank 2"));
 }
 
 TEST(NvlsOverProcesses, WhatFailsOnOneRankIsDoneWithoutOnAll) {

@@ -39,6 +39,8 @@ std::string why_impossible(const Settings& settings, const Form& form, Protocol 
       return "needs a CollNet plug-in of version 8 or later";
     if (protocol != Protocol::Simple) return "goes by Simple alone";
   }
+  if (form.counts_ranks_of_machine && !form.is_for(settings.nranks, settings.machines))
+    return fmt::format("is for up to {} ranks of a machine", form.max_ranks);
   return planner::why_impossible(settings.machine, settings.nranks, form, protocol,
                                  machines_in(settings),
                                  settings.is_invariant && schedule::reduces(form.collective));

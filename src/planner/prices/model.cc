@@ -100,7 +100,7 @@ std::string why_impossible(gpu::Kind machine, int nranks, const Form& form, Prot
                            int machines, bool may_connect_all) {
   const Collective collective = form.collective;
   if (collective == Collective::PointToPoint) return {};
-  if (nranks < form.min_ranks || nranks > form.max_ranks)
+  if (nranks < form.min_ranks || (nranks > form.max_ranks && !form.counts_ranks_of_machine))
     return fmt::format("is for {} to {} ranks", form.min_ranks, form.max_ranks);
   if (const algorithms::Loaded* const loaded = form.loaded())
     if (loaded->find(nranks) == nullptr)
@@ -109,12 +109,11 @@ std::string why_impossible(gpu::Kind machine, int nranks, const Form& form, Prot
   if (const int most = most_direct_ranks(machine, collective);
       traits.connects_all && !may_connect_all && nranks > most)
     return fmt::format("connects all ranks with each other, which is done for up to {}", most);
-  if (traits.suits == Suits::SeveralMachines) {
-    if (machines < 2) return "is for ranks on several machines";
-    if (machines > kMostDirectMachines)
-      return fmt::format("connects each machine with all others, which is done for up to {}",
-                         kMostDirectMachines);
-  }
+  if (traits.suits == Suits::SeveralMachines && machines < 2)
+    return "is for ranks on several machines";
+  if (traits.connects_machines && machines > kMostDirectMachines)
+    return fmt::format("connects each machine with all others, which is done for up to {}",
+                       kMostDirectMachines);
   if (traits.suits == Suits::ThreeRanks && nranks < 3)
     return "between two ranks is what direct does, in two steps";
   // The other protocols only add latency.
