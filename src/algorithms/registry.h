@@ -44,9 +44,9 @@ enum class Pattern : uint8_t {
 /// Facts about an algorithm, beside its schedule, that the planner needs.
 struct Traits {
   Load (*load)(int nranks) = nullptr;
-  bool connects_all = false;  // every rank with every other (or with the root)
+  bool connects_all = false;       // every rank with every other (or with the root)
   bool connects_machines = false;  // each machine with all others
-  bool is_one_step = false;   // what a rank sends comes from its input, and ends where it goes
+  bool is_one_step = false;        // what a rank sends comes from its input, and ends where it goes
   Suits suits = Suits::Anything;
   Pattern pattern = Pattern::Direct;
   bool through_network = false;   // the network reduces (schedule::Through)

@@ -22,7 +22,7 @@ struct Form {
   std::string name;
   Collective collective;
   int min_ranks;
-  int max_ranks;  // of all ranks, or, if it is so, of those of a machine
+  int max_ranks;  // in all, or of each machine
   bool counts_ranks_of_machine;
 
   /// The algorithm's name, which selects all its forms.

@@ -239,18 +239,23 @@ namespace {
 struct EmulatedTeam {
   std::vector<std::byte*> addresses, members;
   size_t bytes = 0;
+  std::vector<int> machines;
 } team;
 }  // namespace
 
-void set_team(std::vector<std::byte*> addresses, std::vector<std::byte*> members, size_t bytes) {
-  team = {std::move(addresses), std::move(members), bytes};
+void set_team(std::vector<std::byte*> addresses, std::vector<std::byte*> members, size_t bytes,
+              std::vector<int> machines) {
+  team = {std::move(addresses), std::move(members), bytes, std::move(machines)};
 }
 
 std::vector<std::byte*> members_at(const std::byte* address) {
-  for (const std::byte* const begin : team.addresses) {
+  for (size_t rank = 0; rank < team.addresses.size(); ++rank) {
+    const std::byte* const begin = team.addresses[rank];
     if (address < begin || address >= begin + team.bytes) continue;
-    std::vector<std::byte*> members = team.members;
-    for (std::byte*& member : members) member += address - begin;
+    std::vector<std::byte*> members;
+    for (size_t peer = 0; peer < team.members.size(); ++peer)
+      if (team.machines[peer] == team.machines[rank])
+        members.push_back(team.members[peer] + (address - begin));
     return members;
   }
   std::fprintf(stderr, "a multicast access to %p, which is no team's\n",

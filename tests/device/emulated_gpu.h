@@ -28,8 +28,9 @@ void set_bystander(std::function<void()> bystander);
 void set_bulk_copies(bool has_them);
 
 /// Until the next call, kernels store by `addresses`[i], and load from there: to the memory of
-/// all members, and reduced over it. Each has `bytes` bytes.
-void set_team(std::vector<std::byte*> addresses, std::vector<std::byte*> members, size_t bytes);
+/// all members on the machine of i, and reduced over it. Each has `bytes` bytes.
+void set_team(std::vector<std::byte*> addresses, std::vector<std::byte*> members, size_t bytes,
+              std::vector<int> machines);
 
 /// Atomic additions since the program began.
 uint64_t fetch_adds();

@@ -1,4 +1,5 @@
 // Programs by a multicast team, by the kernels' own source on the CPU (emulated_gpu.h).
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -45,7 +46,7 @@ bool run(Cluster& cluster, const std::vector<Launch>& launches, uint64_t seed) {
   std::vector<std::byte*> addresses, members;
   for (const GuardedMemory& memory : cluster.team_addresses()) addresses.push_back(memory.data());
   for (const GuardedMemory& memory : cluster.team_memory()) members.push_back(memory.data());
-  emulation::set_team(addresses, members, cluster.team_memory()[0].bytes());
+  emulation::set_team(addresses, members, cluster.team_memory()[0].bytes(), cluster.machines());
   std::deque<KernelLaunch> prepared;
   std::vector<KernelLaunch*> pointers;
   for (Launch launch : launches) {
@@ -282,20 +283,26 @@ bool are_slots_untouched(const Cluster& cluster) {
 }
 
 /// Calls function(form, routes, cluster) for each algorithm that goes by windows, among 2 to 4
-/// ranks.
+/// ranks of a machine, and 2 and 3 of each of two.
 template <typename Function>
 void for_each_on_windows(Function&& function) {
-  for (const int nranks : {2, 3, 4}) {
+  for (const std::vector<int>& machines :
+       {std::vector{0, 0}, {0, 0, 0}, {0, 0, 0, 0}, {0, 0, 1, 1}, {0, 0, 0, 1, 1, 1}}) {
+    const int nranks = static_cast<int>(machines.size());
     for (const planner::Form& form : planner::forms()) {
-      if (form.is_of_messages()) continue;
-      algorithms::Options options;
+      // The network's reducer is no connection between ranks.
+      if (form.is_of_messages() || (form.traits().through_network && machines.back() != 0))
+        continue;
+      algorithms::Options options{.machines = machines};
       if (schedule::has_root(form.collective)) options.root = 1;
       schedule::Schedule schedule = form.build(nranks, options).take();
-      const lowering::Routes routes = lowering::routes_of(schedule, {}, /*has_team=*/true);
+      const lowering::Routes routes = lowering::routes_of(schedule, machines, /*has_team=*/true);
       if (!routes.allow_windows()) continue;
-      SCOPED_TRACE(
-          fmt::format("{} {} of {} ranks", schedule::name_of(form.collective), form.name, nranks));
-      Cluster cluster = Cluster::by_team(std::move(schedule), shape_of(2), InWindows::kBytes);
+      SCOPED_TRACE(fmt::format("{} {} of {} ranks on machines {}",
+                               schedule::name_of(form.collective), form.name, nranks,
+                               fmt::join(machines, ", ")));
+      Cluster cluster = Cluster::by_team(std::move(schedule), shape_of(2), InWindows::kBytes,
+                                         Protocol::Simple, machines);
       ASSERT_NO_FATAL_FAILURE(function(form, routes, cluster));
     }
   }

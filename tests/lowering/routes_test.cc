@@ -241,15 +241,14 @@ TEST(RoutesOfMachines, AreDirectInsideThem) {
   }
 }
 
-// The steps inside machines, of an all-reduce of which partial sums go on to other machines.
+// The steps inside machines, though the partial sums go on to other machines.
 TEST(RoutesOfMachines, AllowWindowsOfTeamsInsideThem) {
   for (const std::vector<int>& machines :
        {std::vector{0, 0, 1, 1}, {0, 0, 0, 1, 1, 1}, {0, 0, 0, 1, 1, 1, 2, 2}}) {
     const int nranks = static_cast<int>(machines.size());
     const auto routes_by = [&](const char* algorithm) {
       const planner::Form* const form = planner::find_form(Collective::AllReduce, algorithm);
-      return text_of(
-          routes_of(form->build(nranks, {.machines = machines}).take(), machines, true));
+      return text_of(routes_of(form->build(nranks, {.machines = machines}).take(), machines, true));
     };
     EXPECT_EQ(routes_by("rail_trees_workers"), "0 team load windows, 1 team store windows");
     if (nranks > 4) {

@@ -192,8 +192,8 @@ ROLE(by_team_on_windows) {
   return 0;
 }
 
-// id nranks first count: live all-reduces on windows, where each process's first rank passes another
-// offset from time to time.
+// id nranks first count: live all-reduces on windows, where each process's first rank passes
+// another offset from time to time.
 ROLE(by_team_at_other_places) {
   const int nranks = std::stoi(arguments[1]);
   LocalRanks local(to_id(arguments[0]), nranks, std::stoi(arguments[2]), std::stoi(arguments[3]));
@@ -638,7 +638,7 @@ TEST(NvlsOverProcesses, ATreeOfTeamsLoadsAndStoresBuffersThemselves) {
     }
 }
 
-// What cannot be bound on one machine goes through slots on all.
+// Windows of one machine cannot be bound: operations go through slots on both.
 TEST(NvlsOverProcesses, ATreeOfTeamsWithoutWindowsOfOneMachineGoesThroughSlots) {
   std::vector<Process> running = run_on_two_machines("by_team_on_windows", 2, "unbound_later");
   for (Process& process : running) EXPECT_EQ(process.wait(), 0) << process.output();

@@ -64,11 +64,22 @@ Cluster::Cluster(schedule::Schedule schedule, Protocol protocol, const FifoShape
 
 Cluster::Cluster(std::vector<schedule::Schedule> schedules, Protocol protocol,
                  const FifoShape& shape)
-    : Cluster(std::move(schedules), protocol, shape, /*has_team=*/false, /*window_bytes=*/0) {}
+    : Cluster(std::move(schedules), protocol, shape, /*has_team=*/false, /*window_bytes=*/0,
+              /*machines=*/{}) {}
 
 Cluster Cluster::by_team(schedule::Schedule schedule, const FifoShape& shape, size_t window_bytes,
-                         Protocol protocol) {
-  return Cluster({std::move(schedule)}, protocol, shape, /*has_team=*/true, window_bytes);
+                         Protocol protocol, std::vector<int> machines) {
+  return Cluster({std::move(schedule)}, protocol, shape, /*has_team=*/true, window_bytes,
+                 std::move(machines));
+}
+
+int Cluster::number_in_team(int rank) const {
+  const auto begin = machines_.begin();
+  return static_cast<int>(std::count(begin, begin + rank, begin[rank]));
+}
+
+int Cluster::team_ranks(int rank) const {
+  return static_cast<int>(std::ranges::count(machines_, machines_[static_cast<size_t>(rank)]));
 }
 
 std::byte* Cluster::window_of(int rank) const {
@@ -76,15 +87,18 @@ std::byte* Cluster::window_of(int rank) const {
 }
 
 Cluster::Cluster(std::vector<schedule::Schedule> schedules, Protocol protocol,
-                 const FifoShape& shape, bool has_team, size_t window_bytes)
+                 const FifoShape& shape, bool has_team, size_t window_bytes,
+                 std::vector<int> machines)
     : schedules_(std::move(schedules)),
       protocol_(protocol),
       shape_(shape),
       team_slots_{.chunks = shape, .words = shape},
-      has_team_(has_team) {
+      has_team_(has_team),
+      machines_(std::move(machines)) {
   team_slots_.chunks.slot_bytes += 128;
   team_slots_.words.slot_bytes += 256;
   const auto nranks = static_cast<size_t>(schedules_[0].nranks);
+  machines_.resize(nranks);
   for (size_t rank = 0; has_team && rank < nranks; ++rank) {
     const size_t bytes = team_slots_bytes() + window_bytes;
     team_memory_.emplace_back(bytes);
@@ -96,8 +110,9 @@ Cluster::Cluster(std::vector<schedule::Schedule> schedules, Protocol protocol,
         advertisement::kFirstPlace - reinterpret_cast<uint64_t>(team_memory_.back().data());
   }
   for (const schedule::Schedule& schedule : schedules_) {
-    const lowering::Routes routes = lowering::routes_of(
-        schedule, {}, has_team, /*publishes_chunks=*/!has_team || protocol == Protocol::Simple);
+    const lowering::Routes routes =
+        lowering::routes_of(schedule, machines_, has_team,
+                            /*publishes_chunks=*/!has_team || protocol == Protocol::Simple);
     for (const schedule::Connection& c : schedule.connections) {
       const int tag = routes.tag_in_program(c.tag);
       const ConnectionMemory*& memory = by_ends_[{c.sender, c.receiver, tag}];
@@ -131,7 +146,7 @@ std::vector<PortAddress> Cluster::addresses(const Program& program) {
     if (!lowering::uses_team(port.route.way)) continue;
     const bool is_store = port.route.way == lowering::Way::TeamStore;
     const int owner = port.is_send == is_store ? program.rank : port.peer;
-    const size_t offset = team_slots_.offset(protocol_, nranks(), owner, port.tag);
+    const size_t offset = team_slots_.offset(protocol_, nranks(), number_in_team(owner), port.tag);
     const auto rank = static_cast<size_t>(program.rank);
     ports.back().slots = team_memory_[rank].data() + offset;
     ports.back().team = team_addresses_[rank].data() + offset;
@@ -219,7 +234,7 @@ std::vector<Launch> Cluster::launches(const std::vector<Part>& parts, DataType t
     launch.protocol = protocol_;
     launch.shape = shape_;
     if (has_team_) launch.team_shape = team_slots_.of(protocol_);
-    if (has_team_) launch.team_ranks = nranks();
+    if (has_team_) launch.team_ranks = team_ranks(rank);
     if (!window_shifts_.empty())
       launch.team_windows = team_addresses_[static_cast<size_t>(rank)].data();
     launch.type = type;

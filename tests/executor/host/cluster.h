@@ -74,11 +74,13 @@ class Cluster {
   using Tasks = std::vector<std::unique_ptr<gpu::virtual_::Task>>;
 
   Cluster(schedule::Schedule schedule, Protocol protocol, const FifoShape& shape);
-  /// By Simple or LL. What can goes by a multicast team of all ranks, whose memory and addresses
-  /// team_memory() and team_addresses() are. Only kernels of GPUs run it.
-  /// Each rank has a window of `window_bytes` that the team reaches: window_of().
+  /// By Simple or LL. What can goes by a multicast team of the ranks of each of `machines` (of all
+  /// ranks, where it is empty), whose memory and addresses team_memory() and team_addresses() are.
+  /// Only kernels of GPUs run it. Each rank has a window of `window_bytes` that its team reaches:
+  /// window_of().
   static Cluster by_team(schedule::Schedule schedule, const FifoShape& shape,
-                         size_t window_bytes = 0, Protocol protocol = Protocol::Simple);
+                         size_t window_bytes = 0, Protocol protocol = Protocol::Simple,
+                         std::vector<int> machines = {});
   /// Connections with the same ends and tag are one, whichever schedules and channels use them.
   Cluster(std::vector<schedule::Schedule> schedules, Protocol protocol, const FifoShape& shape);
 
@@ -91,6 +93,8 @@ class Cluster {
   const std::vector<GuardedMemory>& team_memory() const { return team_memory_; }
   const std::vector<GuardedMemory>& team_addresses() const { return team_addresses_; }
   const TeamSlots& team_slots() const { return team_slots_; }
+  /// By rank.
+  const std::vector<int>& machines() const { return machines_; }
   std::byte* window_of(int rank) const;
   /// Buffers::input_shifts of what lies in the rank's window; as long as the cluster lives.
   const uint64_t* shifts_of(int rank) const {
@@ -136,8 +140,11 @@ class Cluster {
 
  private:
   Cluster(std::vector<schedule::Schedule> schedules, Protocol protocol, const FifoShape& shape,
-          bool has_team, size_t window_bytes);
+          bool has_team, size_t window_bytes, std::vector<int> machines);
   size_t team_slots_bytes() const { return team_slots_.bytes(nranks()); }
+  /// Ranks before `rank` on its machine; and all of them.
+  int number_in_team(int rank) const;
+  int team_ranks(int rank) const;
   enum class Channels : uint8_t { Apart, InTurns };
   std::vector<Launch> launches(const std::vector<Part>& parts, DataType type,
                                const Reduction& reduction, Channels channels);
@@ -150,6 +157,7 @@ class Cluster {
   FifoShape shape_;
   TeamSlots team_slots_;  // longer slots than the others
   bool has_team_ = false;
+  std::vector<int> machines_;
   std::vector<GuardedMemory> team_memory_, team_addresses_;  // slots, then the window
   std::vector<std::vector<uint64_t>> window_shifts_;         // by rank; empty: there are no windows
   std::vector<std::vector<std::shared_ptr<const Program>>> programs_;     // [schedule][rank]
