@@ -15,7 +15,7 @@ namespace niccolite::algorithms {
 /// The most ranks among which each instruction of a direct algorithm may have a worker of its own.
 /// There are up to 2n - 1. Each takes a warp at least, and a CTA has 16.
 inline constexpr int kMaxWorkersRanks = 8;
-/// Of a machine, for algorithms that follow machines: there are up to 2n workers.
+/// Algorithms that follow machines have up to 2n workers, where n ranks share a machine.
 inline constexpr int kMaxWorkersOfMachine = 7;
 
 /// Workers of one rank that come into being when first used. `builder` must outlive them.

@@ -7,6 +7,7 @@
 
 #include "algorithms/machines.h"
 #include "algorithms/workers.h"
+#include "lowering/routes.h"
 
 namespace niccolite::planner {
 namespace {
@@ -57,17 +58,20 @@ const Table& table() {
 
 }  // namespace
 
-bool Form::is_for(int nranks, std::span<const int> machines) const {
+bool Form::is_for(int nranks, std::span<const int> machines, bool by_team) const {
+  const int most =
+      by_team && workers == Spread::ByInstruction ? lowering::kMostTeamRanks : max_ranks;
   if (nranks < min_ranks || nranks > algorithm->max_ranks) return false;
-  if (nranks <= max_ranks) return true;
+  if (nranks <= most) return true;
   return counts_ranks_of_machine &&
          algorithms::Machines(nranks, {.machines = {machines.begin(), machines.end()}})
-                 .most_ranks() <= max_ranks;
+                 .most_ranks() <= most;
 }
 
 Result<schedule::Schedule> Form::build(int nranks, const algorithms::Options& options) const {
-  if (workers == Spread::ByInstruction && !is_for(nranks, options.machines))
-    return Status::invalid_argument("{} is for 1 to {} ranks{}, not {}", name, max_ranks,
+  if (workers == Spread::ByInstruction && !is_for(nranks, options.machines, /*by_team=*/true))
+    return Status::invalid_argument("{} is for 1 to {} ranks{}, not {}", name,
+                                    lowering::kMostTeamRanks,
                                     counts_ranks_of_machine ? " of a machine" : "", nranks);
   schedule::Schedule built = TRY(lowering::spread(TRY(algorithm->build(nranks, options)), workers));
   built.algorithm = name;

@@ -27,8 +27,9 @@ struct Form {
 
   /// The algorithm's name, which selects all its forms.
   std::string_view family() const { return algorithm->name; }
-  /// Is it for so many ranks on these machines (algorithms::Options::machines)?
-  bool is_for(int nranks, std::span<const int> machines) const;
+  /// Is it for so many ranks on these machines (algorithms::Options::machines)? `by_team`: in
+  /// chunks by a team, whose workers may share warps (executor/cuda/launch/worker_movers.h).
+  bool is_for(int nranks, std::span<const int> machines, bool by_team = false) const;
   /// The schedule, or one rank's part of it, as it is lowered. Not of messages.
   Result<schedule::Schedule> build(int nranks, const algorithms::Options& options) const;
   const algorithms::Traits& traits() const { return algorithm->traits; }

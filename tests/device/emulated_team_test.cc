@@ -357,6 +357,34 @@ TEST(EmulatedTeam, GoesThroughSlotsWhereRanksHaveOtherPlaces) {
   });
 }
 
+// A CTA has no warp for each worker: workers at one end of one connection share some. Whole units
+// go without slots, where places do not differ, and others through slots.
+TEST(EmulatedTeam, SharesWarpsAmongTheWorkersOfManyRanks) {
+  uint64_t seed = 5000;
+  for (const auto& [algorithm, machines] :
+       {std::pair("rail_trees_workers",
+                  std::vector{0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1}),
+        {"two_shot_workers", std::vector(10, 0)}}) {
+    const planner::Form* const form =
+        planner::find_form(schedule::Collective::AllReduce, algorithm);
+    const int nranks = static_cast<int>(machines.size());
+    Cluster cluster = Cluster::by_team(form->build(nranks, {.machines = machines}).take(),
+                                       shape_of(2), InWindows::kBytes, Protocol::Simple, machines);
+    for (const Odd odd : {Odd{}, Odd{.further = 2}, Odd{.nowhere = 1}})
+      for (const uint64_t count : {uint64_t{16}, uint64_t{6400}, uint64_t{6401}}) {
+        SCOPED_TRACE(fmt::format("{}, further {:b}, nowhere {:b}, {}", algorithm, odd.further,
+                                 odd.nowhere, count));
+        const bool is_untouched = are_slots_untouched(cluster);
+        ASSERT_NO_FATAL_FAILURE(run_on_windows(
+            cluster, {.count = count, .options = {.is_in_place = seed % 2 == 0}, .seed = ++seed},
+            odd));
+        if (is_untouched && odd.further == 0 && odd.nowhere == 0) {
+          ASSERT_EQ(are_slots_untouched(cluster), count != 6401);
+        }
+      }
+  }
+}
+
 TEST(EmulatedTeam, ReducesEveryTypeThatSwitchesDo) {
   const planner::Form* const form = planner::find_form(schedule::Collective::AllReduce, "two_shot");
   ASSERT_NE(form, nullptr);

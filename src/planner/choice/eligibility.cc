@@ -27,7 +27,8 @@ static_assert([] {
 }());
 
 /// Whatever NCCL_ALGO and NCCL_PROTO say.
-std::string why_impossible(const Settings& settings, const Form& form, Protocol protocol) {
+std::string why_impossible(const Settings& settings, const Form& form, Protocol protocol,
+                           bool by_team = false) {
   if (form.traits().through_network) {
     if (settings.reducible.bits == 0)
       return "needs a network that reduces: a plug-in with NCCL's CollNet interface and "
@@ -39,8 +40,9 @@ std::string why_impossible(const Settings& settings, const Form& form, Protocol 
       return "needs a CollNet plug-in of version 8 or later";
     if (protocol != Protocol::Simple) return "goes by Simple alone";
   }
-  if (form.counts_ranks_of_machine && !form.is_for(settings.nranks, settings.machines))
-    return fmt::format("is for up to {} ranks of a machine", form.max_ranks);
+  if (!form.is_for(settings.nranks, settings.machines, by_team && publishes_chunks(protocol)))
+    return fmt::format("is for {} to {} ranks{}", form.min_ranks, form.max_ranks,
+                       form.counts_ranks_of_machine ? " of a machine" : "");
   return planner::why_impossible(settings.machine, settings.nranks, form, protocol,
                                  machines_in(settings),
                                  settings.is_invariant && schedule::reduces(form.collective));
@@ -184,7 +186,7 @@ std::string obstacle_to(const Settings& settings, const Variant& variant) {
   const Form& form = *variant.form;
   const auto kind = static_cast<size_t>(form.collective);
   const auto protocol = static_cast<size_t>(variant.protocol);
-  std::string impossible = why_impossible(settings, form, variant.protocol);
+  std::string impossible = why_impossible(settings, form, variant.protocol, variant.by_team);
   if (!impossible.empty()) return impossible;
   if (variant.by_team) return obstacle_to_team(settings, variant);
   if (settings.is_invariant && !reduces_in_one_order(settings, form))

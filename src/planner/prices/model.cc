@@ -100,8 +100,6 @@ std::string why_impossible(gpu::Kind machine, int nranks, const Form& form, Prot
                            int machines, bool may_connect_all) {
   const Collective collective = form.collective;
   if (collective == Collective::PointToPoint) return {};
-  if (nranks < form.min_ranks || (nranks > form.max_ranks && !form.counts_ranks_of_machine))
-    return fmt::format("is for {} to {} ranks", form.min_ranks, form.max_ranks);
   if (const algorithms::Loaded* const loaded = form.loaded())
     if (loaded->find(nranks) == nullptr)
       return fmt::format("is read from files for {}", loaded->describe_ranks());

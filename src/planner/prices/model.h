@@ -52,7 +52,8 @@ std::string why_impossible(gpu::Kind machine, int nranks, const Form& form,
                            bool may_connect_all = false);
 inline bool is_possible(gpu::Kind machine, int nranks, const Form& form,
                         executor::Protocol protocol, int machines = 1) {
-  return why_impossible(machine, nranks, form, protocol, machines).empty();
+  return form.is_for(nranks, {}) &&
+         why_impossible(machine, nranks, form, protocol, machines).empty();
 }
 /// The most ranks that are all connected to each other, unless there is no other algorithm.
 int most_direct_ranks(gpu::Kind machine);

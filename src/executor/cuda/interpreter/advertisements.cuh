@@ -111,12 +111,14 @@ __device__ __forceinline__ void for_each_port_of(const Cta& cta,
 
 /// Called by one thread of an aborted worker, when all that the worker has stored is stored, and
 /// all that it reads is read.
-__device__ __forceinline__ void leave_advertisements(const Cta& cta) {
-  const WorkerTask& task = worker_of_warp(cta.header);  // looked up: it need not be kept until then
+__device__ __forceinline__ void leave_advertisements(const Cta& cta, const WorkerTask& task) {
   for (uint32_t i = task.first; i < uint32_t{task.first} + task.count; ++i) {
     for_each_port_of(cta, cta.instructions[i],
                      [](PortState& port) { ptx::store_release_shared(&port.detached, 1); });
   }
+}
+__device__ __forceinline__ void leave_advertisements(const Cta& cta) {
+  leave_advertisements(cta, worker_of_warp(cta.header));  // it need not be kept until then
 }
 
 }  // namespace niccolite::executor::cuda

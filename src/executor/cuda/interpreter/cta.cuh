@@ -161,11 +161,14 @@ __device__ __forceinline__ uint8_t role_of_warp(const LaunchHeader& header) {
   return warps[ptx::pattern_channel() * kMaxWarps + ptx::thread() / kWarp];
 }
 
+__device__ __forceinline__ const WorkerTask& worker_at(const LaunchHeader& header,
+                                                       uint32_t number) {
+  return reinterpret_cast<const WorkerTask*>(ptx::shared_memory() + header.workers_at)[number];
+}
+
 /// The worker of the calling thread's warp, which has one.
 __device__ __forceinline__ const WorkerTask& worker_of_warp(const LaunchHeader& header) {
-  const auto* workers =
-      reinterpret_cast<const WorkerTask*>(ptx::shared_memory() + header.workers_at);
-  return workers[role_of_warp(header)];
+  return worker_at(header, role_of_warp(header));
 }
 
 /// Returns the worker of the calling thread, and makes its work the work of the view. Null: the

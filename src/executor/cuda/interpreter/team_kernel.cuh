@@ -10,6 +10,10 @@
 // an instruction's list of ports the connections by a team come first (launch/tables.cc), and
 // there are LaunchHeader::team_peers of them. A slot ends with a whole unit, so that units by a
 // team are always whole: what lies behind the chunk's end is not looked at.
+//
+// Workers that only wait until others have loaded or stored their data share a warp, and so do all
+// at one end of one connection, if they are more than a CTA has warps (launch/worker_movers.h). The
+// warp's threads move whatever chunk can go, so that no worker waits behind another.
 #pragma once
 
 #include "executor/cuda/interpreter/kernel.cuh"
@@ -184,33 +188,6 @@ __device__ __forceinline__ bool refuse_places(const Cta& cta, const PortUse* use
   return true;
 }
 
-/// Waits, by one thread of a worker that only awaits, until the peers that have its advertisements
-/// are done. False: one has refused, and data go through slots.
-__device__ __forceinline__ bool await_answers(const Cta& cta, const WorkerTask& task) {
-  bool is_accepted = true;
-  for_each_port_of(cta, cta.instructions[task.first], [&](PortState& port) {
-    const uint64_t last = port.end - 1;
-    // As in await_takers().
-    const uint64_t awaited = port.is_send ? last + cta.header.shape.depth : last;
-    for (SimpleWait wait(cta.header, *cta.work);;) {
-      // A refusal becomes visible before the counter that comes behind it.
-      const bool is_done = is_open(cta, port, awaited);
-      if (ptx::load_acquire_shared(&port.advertisement) !=
-          static_cast<uint64_t>(Advertisement::Agreed)) {
-        is_accepted = false;
-        return;
-      }
-      if (is_done) return set_done(port, last);
-      const bool live = wait.keep_going([&] {
-        return Awaited{port.peer, ptx::load_relaxed_shared(&port.other_tag),
-                       port.is_send ? ReportKind::WaitingForCredit : ReportKind::WaitingForData};
-      });
-      if (!live) return;
-    }
-  });
-  return is_accepted;
-}
-
 /// Runs one instruction, by all threads of the worker. False: aborted, in all threads alike.
 template <typename Operation>
 __device__ __forceinline__ bool team_step(const Cta& cta, const WorkerThreads& worker,
@@ -300,30 +277,115 @@ __device__ __forceinline__ bool team_step(const Cta& cta, const WorkerThreads& w
   return true;
 }
 
+/// The port of a worker that shares its warps.
+__device__ __forceinline__ PortState& only_port(const Cta& cta, const WorkerTask& task) {
+  const CompactInstruction& only = cta.instructions[task.first];
+  return cta.ports[cta.uses[only.receive_count != 0 ? only.receive : only.send].port];
+}
+
+/// Waits, by one thread, until a worker of the group can move a chunk, and returns its number.
+/// Where other ranks move a worker's data, waits for their end, too. kServiceWorker: all is done;
+/// kNoWorker: aborted.
+__device__ __forceinline__ uint8_t await_ready(const Cta& cta, uint8_t first) {
+  for (SimpleWait wait(cta.header, *cta.work);;) {
+    const PortState* awaited = nullptr;
+    for (uint8_t member = first; member != kNoWorker; member = worker_at(cta.header, member).ring) {
+      PortState& port = only_port(cta, worker_at(cta.header, member));
+      if (port.completed == port.end) continue;
+      const uint64_t last = port.end - 1;
+      // As in await_takers(). A refusal becomes visible before the counter that comes behind it.
+      const bool is_done = is_open(cta, port, port.is_send ? last + cta.header.shape.depth : last);
+      if (makes_advertisement(port) && ptx::load_acquire_shared(&port.advertisement) ==
+                                           static_cast<uint64_t>(Advertisement::Agreed)) {
+        if (is_done) {
+          set_done(port, last);
+          continue;
+        }
+      } else if (is_open(cta, port, port.completed)) {
+        return member;
+      }
+      awaited = &port;
+    }
+    if (awaited == nullptr) return kServiceWorker;
+    const bool live = wait.keep_going([&] {
+      return Awaited{awaited->peer, ptx::load_relaxed_shared(&awaited->other_tag),
+                     awaited->is_send ? ReportKind::WaitingForCredit : ReportKind::WaitingForData};
+    });
+    if (!live) return kNoWorker;
+  }
+}
+
+/// Where the threads of a worker are in their program.
+struct TeamTurn {
+  const WorkerTask* task;
+  uint32_t instruction;  // of the task's
+  uint32_t round;
+};
+
+/// Waits until some worker of the group that begins with `first` can move a chunk, by all threads.
+/// None waits for another, whatever order they are in. False: all is done, or aborted.
+__device__ __forceinline__ bool await_turn(const Cta& cta, const WorkerThreads& worker,
+                                           uint8_t first, TeamTurn& turn) {
+  // Between two steps nobody needs the length of the last one.
+  uint64_t& chosen = plan_at(cta.pointers + worker_at(cta.header, first).pointers).bytes;
+  if (worker.rank == 0) chosen = await_ready(cta, first);
+  worker.barrier();
+  const auto number = static_cast<uint32_t>(chosen);
+  worker.barrier();  // all have read it
+  if (number >= kServiceWorker) return false;
+  turn.task = &worker_at(cta.header, number);
+  const PortState& port = only_port(cta, *turn.task);
+  turn.round = static_cast<uint32_t>(port.completed - port.base);
+  return true;
+}
+
+/// Calls function(task) for the workers that share the warps of `first`, or for it alone.
+template <typename Function>
+__device__ __forceinline__ void for_each_worker_of(const Cta& cta, uint8_t first,
+                                                   Function&& function) {
+  for (uint8_t member = first; member != kNoWorker;) {
+    const WorkerTask& task = worker_at(cta.header, member);
+    function(task);
+    member = task.has(kSharesWarps) ? task.ring : kNoWorker;
+  }
+}
+
 /// Runs a program. Its reductions are ones that switches have (switch_reduces()).
 template <typename Of>
 __device__ __forceinline__ void run_by_team(const LaunchArgs& args) {
   using Operation = ByTeam<Of>;
   Cta cta = start_cta<Operation, /*kAdvertises=*/true>(args);
-  if (role_of_warp(args.header) == kServiceWorker) return serve_ports</*kByTeam=*/true>(cta);
+  const uint8_t role = role_of_warp(args.header);
+  if (role == kServiceWorker) return serve_ports</*kByTeam=*/true>(cta);
   const WorkerTask* const task = enter_worker(args, cta);
   if (task == nullptr) return;
   const WorkerThreads worker{ptx::thread() - task->first_thread, task->threads, task->barrier};
-  std::byte** const pointers = cta.pointers + task->pointers;
   if (worker.rank == 0) {
-    begin_plan(pointers);
-    // One thread decides for all: the service warp hears refusals meanwhile.
-    if (only_awaits(cta, *task) && await_answers(cta, *task)) plan_at(pointers).live = nullptr;
+    for_each_worker_of(cta, role,
+                       [&](const WorkerTask& each) { begin_plan(cta.pointers + each.pointers); });
   }
   worker.barrier();
-  if (plan_at(pointers).live == nullptr) return;
-  const CompactInstruction* const first = cta.instructions + task->first;
-  for (uint32_t round = 0; round < cta.work->partition.rounds; ++round) {
-    for (uint32_t i = 0; i < task->count; ++i) {
-      if (team_step<Operation>(cta, worker, first[i], round, task->count == 1, pointers)) continue;
-      if (worker.rank == 0) leave_advertisements(cta);
+  TeamTurn turn{task, 0, 0};
+  const bool shares_warps = task->has(kSharesWarps);
+  for (;;) {
+    if (shares_warps) {
+      if (!await_turn(cta, worker, role, turn)) break;
+    } else if (turn.round == cta.work->partition.rounds) {
       return;
     }
+    if (!team_step<Operation>(cta, worker, cta.instructions[turn.task->first + turn.instruction],
+                              turn.round, turn.task->count == 1,
+                              cta.pointers + turn.task->pointers)) {
+      break;
+    }
+    if (!shares_warps && ++turn.instruction == task->count) {
+      turn.instruction = 0;
+      ++turn.round;
+    }
+  }
+  // Where all is done, nobody looks.
+  if (worker.rank == 0) {
+    for_each_worker_of(cta, role, [&](const WorkerTask& each) { leave_advertisements(cta, each); });
   }
 }
 

@@ -55,6 +55,7 @@ enum WorkerForm : uint8_t {
   kReducesStaged = 2,  // reduce_worker.cuh: the CTA's one worker that does
   kDynamicTiles = 4,   // the CTAs share its tiles, if there is enough to share
   kServesPulls = 8,    // it can also send the data that it exposes (pull_server.cuh)
+  kSharesWarps = 16,   // with others of its group (team_kernel.cuh)
 };
 
 /// A worker of a pattern channel: its instructions, and the threads of the CTA that run them.
@@ -67,7 +68,8 @@ struct WorkerTask {
   uint16_t pointers;      // Simple: its first element of the shared array of slot addresses
   uint16_t work;
   uint8_t forms;  // WorkerForm: several
-  uint8_t ring;   // of kCopiesStaged: its number among the CTA's workers that have it
+  uint8_t ring;   // of kCopiesStaged: its number among the CTA's workers that have it; of
+                  // kSharesWarps: the next worker of the group, or kNoWorker
 
   constexpr bool has(WorkerForm what) const { return (forms & what) != 0; }
 };

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "executor/cuda/launch/launch_header.h"
+#include "executor/cuda/launch/worker_movers.h"
 #include "executor/cuda/patterns/direct_args.h"
 #include "executor/list_tiles.h"
 
@@ -90,11 +91,11 @@ Status check(const Launch& launch) {
   TRY(check_works(launch));
   const uint32_t most_workers = kMaxWarps - service_warps(launch.protocol);
   for (int channel = 0; channel < program.nchannels; ++channel) {
-    if (const size_t workers = workers_of_channel(program, channel); workers > most_workers) {
+    if (const size_t warps = least_warps(launch, channel); warps > most_workers) {
       return Status::invalid_usage(
           "channel {} of the program has {} workers, a CTA of the CUDA executor has {} warps for "
           "them",
-          channel, workers, most_workers);
+          channel, warps, most_workers);
     }
   }
   constexpr int kMostChannels = std::numeric_limits<uint8_t>::max();  // PortTask

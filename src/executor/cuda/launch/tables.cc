@@ -55,9 +55,10 @@ uint32_t most_pointers(const Program& program, const CompactWorker& worker) {
   return most;
 }
 
-/// Workers of one pattern channel, by their numbers, and the warps of its CTAs that each gets.
+/// Groups of workers of one pattern channel, by their numbers, that share warps, and the warps of its
+/// CTAs that each group gets.
 struct ChannelWarps {
-  std::vector<uint32_t> workers;
+  std::vector<std::vector<uint32_t>> workers;
   std::vector<uint32_t> warps;
 };
 
@@ -73,19 +74,29 @@ uint32_t weight_of(const Launch& launch, const CompactWorker& worker) {
   return std::max<uint32_t>(worker.weight, 1) * (counts_double ? 2 : 1);
 }
 
-/// Shares the warps out among the workers by weight: each worker gets at least one (there are never
-/// more workers than warps), and no more than it can use. Where threads reduce, workers that bulk
-/// copies serve have one.
+/// Shares the warps out among workers, or groups of them, by weight: each gets at least one (there
+/// are never more of them than warps), and no more than it can use. Where threads reduce, workers
+/// that bulk copies serve have one.
 ChannelWarps share_channel(const Launch& launch, int channel, const WorkerMovers& movers,
                            bool reduces, uint32_t warps) {
   const Program& program = *launch.program;
   ChannelWarps result;
   std::vector<uint32_t> weights, most;
+  std::optional<size_t> groups[kSharings + 1];
   for (uint32_t l = 0; l < program.workers.size(); ++l) {
     if (program.workers[l].channel != channel) continue;
-    result.workers.push_back(l);
+    const uint32_t weight = weight_of(launch, program.workers[l]);
+    std::optional<size_t>& group = groups[static_cast<size_t>(movers.sharing[l])];
+    if (movers.sharing[l] != Sharing::None && group) {
+      result.workers[*group].push_back(l);
+      weights[*group] += weight;
+      most[*group] = std::max(most[*group], movers.most_warps[l]);
+      continue;
+    }
+    group = result.workers.size();
+    result.workers.push_back({l});
     result.warps.push_back(1);
-    weights.push_back(weight_of(launch, program.workers[l]));
+    weights.push_back(weight);
     most.push_back(movers.most_warps[l]);
   }
   if (reduces && std::ranges::count(most, kMaxWarps) != 0) {
@@ -122,25 +133,35 @@ uint32_t add_workers(const Launch& launch, uint32_t threads, const WorkerMovers&
     uint32_t pointers = 0;
     uint8_t copy_rings = 0;
     for (size_t i = 0; i < workers.size(); ++i) {
-      const CompactWorker& worker = program.workers[workers[i]];
       const uint32_t warps = shares[i];
-      const uint8_t forms = movers.forms[workers[i]];
-      if ((forms & kReducesStaged) != 0) {
-        const CompactInstruction& reduction = program.instructions[worker.first];
-        tables.reduction = {
-            warps, uint32_t{reduction.receive_count} + (reduction.source != OperandBuffer::None)};
+      const auto own_barrier = static_cast<uint16_t>(warps > 1 ? barrier++ : 0);
+      for (size_t member = 0; member < workers[i].size(); ++member) {
+        const uint32_t number = workers[i][member];
+        const CompactWorker& worker = program.workers[number];
+        uint8_t forms = movers.forms[number];
+        if ((forms & kReducesStaged) != 0) {
+          const CompactInstruction& reduction = program.instructions[worker.first];
+          tables.reduction = {
+              warps, uint32_t{reduction.receive_count} + (reduction.source != OperandBuffer::None)};
+        }
+        uint8_t ring = (forms & kCopiesStaged) != 0 ? copy_rings++ : uint8_t{0};
+        if (movers.sharing[number] != Sharing::None) {
+          forms |= kSharesWarps;
+          const bool is_last = member + 1 == workers[i].size();
+          ring = is_last ? kNoWorker : static_cast<uint8_t>(workers[i][member + 1]);
+        }
+        tables.workers[number] = {worker.first,
+                                  worker.count,
+                                  static_cast<uint16_t>(warp * kWarp),
+                                  static_cast<uint16_t>(warps * kWarp),
+                                  own_barrier,
+                                  static_cast<uint16_t>(pointers),
+                                  worker.work,
+                                  forms,
+                                  ring};
+        if (launch.protocol == Protocol::Simple) pointers += most_pointers(program, worker);
       }
-      tables.workers[workers[i]] = {worker.first,
-                                    worker.count,
-                                    static_cast<uint16_t>(warp * kWarp),
-                                    static_cast<uint16_t>(warps * kWarp),
-                                    static_cast<uint16_t>(warps > 1 ? barrier++ : 0),
-                                    static_cast<uint16_t>(pointers),
-                                    worker.work,
-                                    forms,
-                                    (forms & kCopiesStaged) != 0 ? copy_rings++ : uint8_t{0}};
-      for (uint32_t w = 0; w < warps; ++w) roles[warp++] = static_cast<uint8_t>(workers[i]);
-      if (launch.protocol == Protocol::Simple) pointers += most_pointers(program, worker);
+      for (uint32_t w = 0; w < warps; ++w) roles[warp++] = static_cast<uint8_t>(workers[i].front());
     }
     if (service != 0) roles[warp++] = kServiceWorker;
     most_warps = std::max(most_warps, warp);

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstdlib>
 
+#include "executor/cuda/launch/launch_check.h"
 #include "executor/cuda/launch/launch_header.h"
 #include "executor/protocol/advertisement.h"
 
@@ -56,10 +57,36 @@ std::vector<lowering::WorkerPlan> plan_workers(const Launch& launch, Staging sta
                                 facilities_of(launch, staging));
 }
 
+Sharing possible_sharing(const Launch& launch, size_t worker) {
+  const lowering::WorkerShape& shape = launch.program->worker_shapes[worker];
+  const bool may_share = launch.team_ranks > 0 && launch.protocol == Protocol::Simple &&
+                         shape.instructions == 1 && shape.receives.size() + shape.sends.size() == 1;
+  return !may_share            ? Sharing::None
+         : shape.sends.empty() ? Sharing::WithReceivers
+                               : Sharing::WithSenders;
+}
+
+size_t least_warps(const Launch& launch, int channel) {
+  size_t warps = 0;
+  bool has_group[kSharings + 1] = {};
+  for (size_t l = 0; l < launch.program->workers.size(); ++l) {
+    if (launch.program->workers[l].channel != channel) continue;
+    bool& is_counted = has_group[static_cast<size_t>(possible_sharing(launch, l))];
+    warps += is_counted ? 0 : 1;
+    is_counted = possible_sharing(launch, l) != Sharing::None;
+  }
+  return warps;
+}
+
 WorkerMovers movers_of(const Launch& launch, std::span<const lowering::WorkerPlan> plans) {
+  const Program& program = *launch.program;
+  const uint32_t warps = kMaxWarps - service_warps(launch.protocol);
   WorkerMovers movers;
   for (size_t l = 0; l < plans.size(); ++l) {
-    const lowering::WorkerShape& shape = launch.program->worker_shapes[l];
+    const lowering::WorkerShape& shape = program.worker_shapes[l];
+    const bool are_too_many = workers_of_channel(program, program.workers[l].channel) > warps;
+    movers.sharing.push_back(plans[l].only_advertises || are_too_many ? possible_sharing(launch, l)
+                                                                      : Sharing::None);
     const bool copies = plans[l].mover == lowering::Mover::BulkCopies;
     const bool is_dynamic = plans[l].tiles == lowering::Tiles::Dynamic;
     movers.forms.push_back(static_cast<uint8_t>(
@@ -72,12 +99,13 @@ WorkerMovers movers_of(const Launch& launch, std::span<const lowering::WorkerPla
     const bool only_waits = plans[l].only_advertises &&
                             (copies || stride_width(launch, launch.program->workers[l].work) <
                                            advertisement::kAlignment);
-    movers.most_warps.push_back(only_waits                ? 1
-                                : !copies                 ? kMaxWarps
-                                : !shape.receives.empty() ? kWarpsOfPassingOn
-                                : shape.copies_only()
-                                    ? warps_of_copy_within(launch, launch.program->workers[l])
-                                    : kWarpsOfSend);
+    movers.most_warps.push_back(
+        only_waits                                                           ? 1
+        : plans[l].only_advertises && movers.sharing.back() != Sharing::None ? 1
+        : !copies                                                            ? kMaxWarps
+        : !shape.receives.empty()                                            ? kWarpsOfPassingOn
+        : shape.copies_only() ? warps_of_copy_within(launch, launch.program->workers[l])
+                              : kWarpsOfSend);
   }
   return movers;
 }

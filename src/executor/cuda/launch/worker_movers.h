@@ -32,10 +32,22 @@ enum class Expected : uint8_t {
   Slots,   // stages are for the workers that copy to slots and from slots
 };
 
+/// Workers of a launch by a team may share their warps with others, if each is one instruction at
+/// one end of one connection: they move chunks in no order (team_kernel.cuh). Those that wait for
+/// other ranks to move their data do so, and leave the warps to who moves them; all do where a CTA
+/// has no warp for each. There is a group of workers that send, and one of workers that receive.
+enum class Sharing : uint8_t { None, WithSenders, WithReceivers };
+inline constexpr size_t kSharings = 2;
+/// The group that the worker may be in.
+Sharing possible_sharing(const Launch& launch, size_t worker);
+/// The least warps of workers that a CTA of the pattern channel needs.
+size_t least_warps(const Launch& launch, int channel);
+
 /// The movers, by worker.
 struct WorkerMovers {
   std::vector<uint8_t> forms;        // WorkerForm: several
   std::vector<uint32_t> most_warps;  // kMaxWarps: as many as there are
+  std::vector<Sharing> sharing;
 };
 
 /// Kernels' facilities for the launch, on a device that has such stages.
