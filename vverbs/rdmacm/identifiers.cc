@@ -27,13 +27,17 @@ std::vector<Event*> withdraw(const Id& id) {
 
 // Programs end a queue pair when they hear of its end, and its completions that nobody polled go
 // with it. One that looks for events and for completions in turn, and had no core when both came,
-// shall find the completions: its first look finds nothing.
+// shall find the completions: its first look finds nothing, and the descriptor becomes ready again.
 bool is_early(EventQueue<Event*>& queue) {
   const std::lock_guard lock(queue.mutex);
   if (queue.waiting.empty()) return false;
   Event& next = *queue.waiting.front();
-  return next.base.event == RDMA_CM_EVENT_DISCONNECTED &&
-         (fcntl(queue.fd, F_GETFL) & O_NONBLOCK) != 0 && !std::exchange(next.is_announced, true);
+  if (next.base.event != RDMA_CM_EVENT_DISCONNECTED ||
+      (fcntl(queue.fd, F_GETFL) & O_NONBLOCK) == 0 || std::exchange(next.is_announced, true))
+    return false;
+  uint64_t one = 0;  // whoever waits for an edge gets another one
+  if (read(queue.fd, &one, sizeof one) == sizeof one) (void)!write(queue.fd, &one, sizeof one);
+  return true;
 }
 
 void discard(Event* event) {
