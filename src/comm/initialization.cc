@@ -317,7 +317,7 @@ void Communicator::permit_direct() {
 // Null: the network reaches no memory of this rank's GPU.
 std::shared_ptr<transport::net::UserBuffers> Communicator::make_user_buffers() {
   using transport::net::UserBuffers;
-  if (network_ == nullptr || machine_.kind() != gpu::Kind::Virtual ||
+  if (network_ == nullptr ||
       (!network_->is_direct(/*is_send=*/true) && !network_->is_direct(/*is_send=*/false)))
     return nullptr;
   auto made = std::make_shared<UserBuffers>(

@@ -90,6 +90,7 @@ struct Fiber {
   Thread thread;
   Cta* cta = nullptr;
   const executor::cuda::KernelLaunch* launch = nullptr;
+  size_t* left = nullptr;  // fibers of its launch
   BulkStores stores;
 };
 
@@ -111,6 +112,7 @@ struct Setting {
 std::deque<Setting> settings_of_next_run;
 constexpr uint64_t kSwitchesPerBystander = 16;
 std::function<void()> bystander_of_next_run;
+std::function<void(size_t)> end_hook_of_next_run;
 uint64_t additions = 0;  // atomic ones
 // By counter: a bit for each warp of the CTA that has loaded it.
 std::unordered_map<const void*, uint32_t> looks;
@@ -440,6 +442,8 @@ void set_after(uint64_t switches, uint32_t* word, uint32_t value) {
   settings_of_next_run.push_back({switches, word, value});
 }
 
+void set_end_hook(std::function<void(size_t)> hook) { end_hook_of_next_run = std::move(hook); }
+
 void set_bystander(std::function<void()> bystander) {
   bystander_of_next_run = std::move(bystander);
 }
@@ -447,13 +451,16 @@ void set_bystander(std::function<void()> bystander) {
 bool run(std::span<executor::cuda::KernelLaunch* const> launches, uint64_t seed, uint64_t limit) {
   std::deque<Setting> settings = std::exchange(settings_of_next_run, {});
   const std::function<void()> bystander = std::exchange(bystander_of_next_run, {});
+  const std::function<void(size_t)> end_hook = std::exchange(end_hook_of_next_run, {});
   random_bits.seed(seed);
   is_torn = false;
   is_misused = false;
   std::deque<Cta> ctas;
   std::deque<Fiber> fibers;
   ready.clear();
+  std::deque<size_t> left;  // by launch: fibers that have not ended
   for (executor::cuda::KernelLaunch* launch : launches) {
+    left.push_back(size_t{launch->grid_x} * launch->grid_y * launch->threads);
     if (!launch->device_params.empty()) launch->header().params = launch->device_params.data();
     for (uint32_t cta = 0; cta < launch->grid_x * launch->grid_y; ++cta) {
       ctas.emplace_back(launch->threads, launch->header().shared_bytes + 128);
@@ -465,6 +472,7 @@ bool run(std::span<executor::cuda::KernelLaunch* const> launches, uint64_t seed,
         fiber.thread = {
             t, launch->threads, cta % launch->grid_x, cta / launch->grid_x, launch->grid_x, shared};
         fiber.launch = launch;
+        fiber.left = &left.back();
         prepare(fiber);
         ready.push_back(&fiber);
       }
@@ -483,8 +491,14 @@ bool run(std::span<executor::cuda::KernelLaunch* const> launches, uint64_t seed,
       next_look = switches + kSwitchesPerBystander;
     }
     const size_t chosen = random_bits() % ready.size();
+    size_t* const of_launch = ready[chosen]->left;
+    const size_t before = running;
     resume(*ready[chosen]);
     if (current_is_ready) continue;
+    if (running < before && --*of_launch == 0 && end_hook)
+      end_hook(static_cast<size_t>(
+          std::ranges::find_if(left, [&](const size_t& each) { return &each == of_launch; }) -
+          left.begin()));
     ready[chosen] = ready.back();
     ready.pop_back();
   }

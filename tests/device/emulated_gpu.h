@@ -24,6 +24,9 @@ inline void abort_after(uint64_t switches, uint32_t* word) { set_after(switches,
 /// The next run() calls it every few switches of fibers: what goes on beside the GPUs.
 void set_bystander(std::function<void()> bystander);
 
+/// The next run() calls it with the number of each launch whose kernel has ended.
+void set_end_hook(std::function<void(size_t)> hook);
+
 /// Kernels run as those of an architecture that has bulk copies (the default), or has none.
 void set_bulk_copies(bool has_them);
 

@@ -9,6 +9,7 @@
 #include "tests/device/emulated_ptx.h"
 //
 #include "executor/cuda/interpreter/kernel.cuh"
+#include "executor/cuda/interpreter/places_kernel.cuh"
 #include "executor/cuda/interpreter/progress.cuh"
 #include "executor/cuda/interpreter/team_kernel.cuh"
 #include "executor/cuda/patterns/direct_kernels.cuh"
@@ -114,6 +115,8 @@ void run_form(const KernelId& id, const LaunchArgs& args) {
     case KernelVariant::Team:
     case KernelVariant::TeamWords:
       return run_by_team_with<Operation>(id, args);
+    case KernelVariant::Places:
+      return run_with_places<Operation>(args);
     case KernelVariant::Messages:
       break;
   }

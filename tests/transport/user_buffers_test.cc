@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <set>
@@ -182,6 +183,16 @@ class Slots final : public DirectMemory {
     data_ = static_cast<std::byte*>(own_.data());
     bytes_ = kShape.slots_bytes();
   }
+  Status store(std::byte* to, const void* from, size_t bytes) const override {
+    ++copies;
+    return DirectMemory::store(to, from, bytes);
+  }
+  Status load(void* to, const std::byte* from, size_t bytes) const override {
+    ++copies;
+    return DirectMemory::load(to, from, bytes);
+  }
+
+  static inline int copies = 0;  // that a GPU would make
 
  private:
   gpu::Memory own_;
@@ -335,6 +346,30 @@ TEST_F(ReceivingEnd, LetsGoWhenThePeerHasEndedOrIsCutOff) {
   EXPECT_TRUE(other.let_go(0));
 }
 
+// As a kernel of a GPU does, which cannot call.
+void ask_to_let_go(const ProxyEnd& end, const executor::PortAddress& port, uint64_t step) {
+  EXPECT_NE(end.places(), nullptr);
+  std::atomic_ref(port.remote_control[0].detached).store(step, std::memory_order_release);
+}
+uint64_t answer(const executor::PortAddress& port) {
+  return std::atomic_ref(port.control[0].detached).load(std::memory_order_acquire);
+}
+
+TEST_F(ReceivingEnd, LetsGoForKernelsThatAsk) {
+  place(0, 1000, 500, 7);
+  ASSERT_EQ(offers().size(), 1u);
+  end.let_go_for_kernels();
+  EXPECT_EQ(answer(end.port()), 0u);
+  ask_to_let_go(end, end.port(), 5);
+  end.let_go_for_kernels();
+  EXPECT_EQ(answer(end.port()), 0u);
+  ASSERT_EQ(offers().size(), 1u);  // is withdrawn
+  end.withdrawn(0);
+  end.let_go_for_kernels();
+  EXPECT_EQ(answer(end.port()), 5u);
+  EXPECT_EQ(end.places()[0].address, 0u);
+}
+
 class SendingEnd : public EndsOfUserBuffers {
  protected:
   SendingEnd() { end.grant(0, kShape.depth); }
@@ -403,6 +438,47 @@ TEST_F(SendingEnd, WritesToThePlaceThatWasOfferedForTheChunk) {
   end.offer({.kind = FrameKind::Place, .channel = 9}, place);
   end.offer(offered(UINT64_MAX, 500, 1), place);
   end.forget_offers(9);
+}
+
+// The registration ended after the kernel was queued, as in a graph.
+TEST_F(SendingEnd, HasTheGpuCopyWhatTheNetworkDoesNotKnow) {
+  remove(0, kBytes);
+  publish(500, 1, 1000);
+  const std::vector<Part> parts = collect();
+  ASSERT_EQ(parts.size(), 1u);
+  EXPECT_EQ(end.memory_of(parts[0].frame), nullptr);
+  std::vector<std::byte> copy(500);
+  const int before = Slots::copies;
+  ASSERT_TRUE(end.load(parts[0].frame, copy.data()).is_ok());
+  EXPECT_EQ(Slots::copies, before + 1);
+  EXPECT_EQ(std::memcmp(copy.data(), at(1000), 500), 0);
+}
+
+TEST_F(SendingEnd, LetsGoForKernelsThatAskOrOfWhomNobodyTakesMore) {
+  for (const bool is_abandoned : {false, true}) {
+    Outgoing own{kKey, share(/*is_send=*/true), bell, options()};
+    own.grant(0, kShape.depth);
+    own.places()[0].address = reinterpret_cast<uint64_t>(at(1000));
+    own.port().notes[0] = relay::note_of(500, 1) | relay::kInUserMemory;
+    std::atomic_ref(own.port().remote_control[0].remote)
+        .store(tag::tail(1, 1), std::memory_order_release);
+    std::vector<Part> parts;
+    own.collect({.bytes = UINT32_MAX}, [&](const Part& part) { parts.push_back(part); });
+    ASSERT_EQ(parts.size(), 1u);
+    own.reads(parts[0].frame);
+    if (is_abandoned)
+      own.abandon();
+    else
+      ask_to_let_go(own, own.port(), 1);
+    const int before = Slots::copies;
+    own.let_go_for_kernels();
+    EXPECT_EQ(answer(own.port()), 0u);
+    EXPECT_EQ(Slots::copies, before + 1);  // to the slot
+    own.has_read(parts[0].frame);
+    own.let_go_for_kernels();
+    EXPECT_EQ(answer(own.port()), is_abandoned ? relay::kAbandoned : 1u);
+    EXPECT_EQ(parts[0].payload(), own.port().slots);
+  }
 }
 
 TEST_F(SendingEnd, LetsGoWhenNothingIsReadAnyMore) {

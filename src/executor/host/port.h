@@ -243,8 +243,7 @@ class PortState {
       uint64_t note = relay::note_of(static_cast<uint32_t>(bytes), tag_) | elements_;
       // relaxed, both: [publish] releases them.
       if (memory != nullptr) {
-        note |= relay::kInUserMemory;
-        if (!is_before(step_ + 2, end_)) note |= relay::kIsAwaited;
+        note = relay::note_of_place(note, step_, end_);
         std::atomic_ref(place_of(step_).address)
             .store(reinterpret_cast<uint64_t>(memory), std::memory_order_relaxed);
         in_user_memory_until_ = step_ + 1;
@@ -290,11 +289,10 @@ class PortState {
   bool reaches(const std::byte* memory, uint64_t bytes) const {
     return user_memory_->reaches(memory, bytes);
   }
-  /// May the next one be sent from there? The operation ends when its last one has arrived, for
-  /// which a small one is not worth to wait.
+  /// May the next one be sent from there?
   bool may_send_from_memory(uint64_t bytes) const {
-    constexpr uint64_t kWorthWaiting = 4;
-    return may_place(step_ + 1 == end_ ? bytes / kWorthWaiting : bytes);
+    return places_ != nullptr &&
+           relay::may_send_from_place(bytes, step_ + 1 == end_, user_memory_->least_bytes());
   }
   /// Sender: is nothing on its way from user memory any more?
   bool is_drained() {

@@ -66,7 +66,9 @@ void ProgramExecution::begin() {
     windows.output =
         Team::find(*plan_.machine(), launch, of.output, of.output_bytes, of.output_shifts);
   }
-  if (UserMemorySteps::may_serve(launch)) user_memory_.emplace(plan_, reducer_);
+  if (UserMemorySteps::may_serve(launch))
+    user_memory_.emplace(launch, UserMemorySteps::Scaling{.of_input = reducer_.scales_input(),
+                                                          .of_result = reducer_.scales_result()});
   for (Worker& worker : workers_) {
     if (user_memory_) worker.use(*user_memory_);
     if (launch.team_ranks > 0) worker.use(team_, windows_);

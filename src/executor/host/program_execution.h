@@ -10,8 +10,8 @@
 #include "executor/host/plan.h"
 #include "executor/host/port.h"
 #include "executor/host/team.h"
-#include "executor/host/user_memory_steps.h"
 #include "executor/host/worker.h"
+#include "executor/user_memory_steps.h"
 
 namespace niccolite::executor::host {
 

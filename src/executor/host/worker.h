@@ -30,8 +30,8 @@
 #include "executor/host/plan.h"
 #include "executor/host/port.h"
 #include "executor/host/team.h"
-#include "executor/host/user_memory_steps.h"
 #include "executor/report.h"
+#include "executor/user_memory_steps.h"
 #include "gpu/virtual/tasks.h"
 
 namespace niccolite::executor::host {

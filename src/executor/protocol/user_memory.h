@@ -25,12 +25,18 @@
 // An operation that goes no further leaves by let_go(): published chunks are copied to their slots,
 // from where the peers still get them, and later arrivals go to slots that nobody reads. A place
 // that was offered is withdrawn first. From then on the buffers belong to their user.
+//
+// Kernels of GPUs cannot call it. Once such a kernel names no more places, it stores the end of its
+// operation to `detached` of the proxy's control block; the proxy lets go, and stores it to
+// `detached` of the kernel's. If the receiver will take no more (is_abandoned()), the proxy lets go
+// unasked, and says kAbandoned there.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <vector>
+
+#include "executor/protocol/relay.h"
 
 namespace niccolite::executor::relay {
 
@@ -41,6 +47,20 @@ struct Place {
   uint64_t reserved = 0;
 };
 static_assert(sizeof(Place) == 32);
+
+/// In the place of an operation's end, which no operation has.
+inline constexpr uint64_t kAbandoned = ~uint64_t{0};
+
+/// Sender: may a chunk of so many bytes be sent from its place? The operation ends when its last
+/// one has arrived, for which a small one is not worth to wait.
+constexpr bool may_send_from_place(uint64_t bytes, bool is_last, uint64_t least_bytes) {
+  constexpr uint64_t kWorthWaiting = 4;
+  return (is_last ? bytes / kWorthWaiting : bytes) >= least_bytes;
+}
+/// The note of a chunk at its place, of a step of an operation that ends before step `end`.
+constexpr uint64_t note_of_place(uint64_t note, uint64_t step, uint64_t end) {
+  return note | kInUserMemory | (end - step <= 2 ? kIsAwaited : 0);
+}
 
 /// The proxy's service at one end of a connection. Thread safety: any thread.
 class UserMemory {
@@ -54,8 +74,8 @@ class UserMemory {
   virtual bool offers_places() const { return false; }
   /// Does it reach these bytes of the user's? Else they go through slots.
   virtual bool reaches(const std::byte* /*memory*/, uint64_t /*bytes*/) const { return true; }
-  /// [channel][depth]; there are none where user memory is not reached.
-  Place* places() { return places_.data(); }
+  /// [channel][depth], also for kernels; null where user memory is not reached.
+  Place* places() const { return places_; }
   /// Called when no kernel runs on that channel: from now on nobody touches user memory that
   /// kernels have named there. False: not yet; to be tried again.
   virtual bool let_go(uint32_t channel) = 0;
@@ -65,7 +85,7 @@ class UserMemory {
  protected:
   explicit UserMemory(uint64_t least_bytes) : least_bytes_(least_bytes) {}
   ~UserMemory() = default;
-  std::vector<Place> places_;
+  Place* places_ = nullptr;
 
  private:
   const uint64_t least_bytes_;

@@ -1,5 +1,7 @@
 #include "transport/net/end_memory.h"
 
+#include "executor/partition.h"
+
 namespace niccolite::transport::net {
 
 using executor::ControlBlock;
@@ -14,14 +16,20 @@ size_t notes_bytes(const FifoShape& shape, bool is_send) {
   return is_send ? blocks * shape.control_bytes() : 0;
 }
 
+// A multiple of a line, so that slots behind them are aligned.
+size_t places_bytes(const FifoShape& shape) {
+  const size_t bytes = size_t{shape.channels} * shape.depth * sizeof(executor::relay::Place);
+  return (bytes + executor::kLine - 1) / executor::kLine * executor::kLine;
+}
+
 }  // namespace
 
 Result<std::shared_ptr<const EndMemory>> EndMemory::allocate(gpu::Allocations& allocations,
                                                              const FifoShape& shape, bool is_send,
                                                              std::shared_ptr<DirectMemory> slots) {
-  gpu::Memory memory =
-      TRY(allocations.allocate_host(2 * shape.control_bytes() + notes_bytes(shape, is_send) +
-                                    (slots == nullptr ? shape.slots_bytes() : 0)));
+  gpu::Memory memory = TRY(allocations.allocate_host(
+      2 * shape.control_bytes() + notes_bytes(shape, is_send) + places_bytes(shape) +
+      (slots == nullptr ? shape.slots_bytes() : 0)));
   return std::shared_ptr<const EndMemory>(
       new EndMemory(shape, std::move(memory), is_send, std::move(slots)));
 }
@@ -34,7 +42,9 @@ EndMemory::EndMemory(const FifoShape& shape, gpu::Memory memory, bool is_send,
   own_ = reinterpret_cast<ControlBlock*>(base);
   far_ = own_ + shape.channels;
   notes_ = is_send ? reinterpret_cast<uint64_t*>(behind_counters) : nullptr;
-  slots_ = direct_ != nullptr ? direct_->data() : behind_counters + notes_bytes(shape, is_send);
+  std::byte* const behind_notes = behind_counters + notes_bytes(shape, is_send);
+  places_ = reinterpret_cast<executor::relay::Place*>(behind_notes);
+  slots_ = direct_ != nullptr ? direct_->data() : behind_notes + places_bytes(shape);
 }
 
 executor::PortAddress EndMemory::port() const {

@@ -1,8 +1,9 @@
 // EndMemory: the page-locked host memory of one end of a connection to another machine. Its slots
 // may lie in memory of the GPU that the network's device reaches (network.h). It has the counters
-// of the kernel's side and of the proxy's side, size entries (notes) at the sender, and slots
-// (executor/protocol/relay.h). The proxies of a rank may share an end: proxy p of n then has the
-// channels p, p + n, ..., which it counts from 0 on, as the peer's proxy p does.
+// of the kernel's side and of the proxy's side, size entries (notes) at the sender, slots
+// (executor/protocol/relay.h), and a place for each slot (executor/protocol/user_memory.h). The
+// proxies of a rank may share an end: proxy p of n then has the channels p, p + n, ..., which it
+// counts from 0 on, as the peer's proxy p does.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +11,7 @@
 
 #include "executor/protocol/fifo.h"
 #include "executor/protocol/relay.h"
+#include "executor/protocol/user_memory.h"
 #include "gpu/memory.h"
 #include "transport/net/network.h"
 
@@ -24,6 +26,8 @@ class EndMemory {
   const executor::FifoShape& shape() const { return shape_; }
   /// All slots; null: they lie in host memory.
   const DirectMemory* direct() const { return direct_.get(); }
+  /// [channel][depth]
+  executor::relay::Place* places() const { return places_; }
   /// The port of the kernel, with all channels. It has neither doorbells nor the user's memory.
   executor::PortAddress port() const;
 
@@ -37,7 +41,8 @@ class EndMemory {
   const std::shared_ptr<DirectMemory> direct_;
   executor::ControlBlock* own_;  // by channel; the kernel's
   executor::ControlBlock* far_;  // the proxy's
-  uint64_t* notes_;              // behind far_, as LL has them; null at a receiver
+  executor::relay::Place* places_;
+  uint64_t* notes_;  // behind far_, as LL has them; null at a receiver
   std::byte* slots_;
 };
 

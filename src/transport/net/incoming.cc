@@ -89,23 +89,23 @@ Status Incoming::store(const Frame& part, const std::byte* from) const {
   return {};
 }
 
-bool Incoming::let_go(uint32_t number) {
-  if (loop_ == nullptr) return true;
-  bool has_left = false;
-  static_cast<void>(loop_->try_borrow([&] {
-    Channel& channel = channels_[number];
-    for (uint64_t slot = 0; slot < shape_.depth; ++slot)
-      std::atomic_ref(place_of(number, slot).address).store(0, std::memory_order_relaxed);
-    if (channel.offers > 0 && channel.withdrawal == Channel::Withdrawal::None)
-      channel.withdrawal = Channel::Withdrawal::Wanted;
-    has_left = leave([&] { return channel.offers == 0; });
-    if (!has_left) return;
-    for (uint64_t slot = 0; slot < shape_.depth; ++slot) {
-      end_offer(channel, channel.slots[slot]);
-      channel.slots[slot].chunk = share_.slot(number, slot);
-    }
-  }));
-  return has_left;
+bool Incoming::stop_using(uint32_t number) {
+  Channel& channel = channels_[number];
+  for (uint64_t slot = 0; slot < shape_.depth; ++slot)
+    std::atomic_ref(place_of(number, slot).address).store(0, std::memory_order_relaxed);
+  if (channel.offers > 0 && channel.withdrawal == Channel::Withdrawal::None)
+    channel.withdrawal = Channel::Withdrawal::Wanted;
+  return channel.offers == 0;
+}
+
+bool Incoming::leave(uint32_t number) {
+  if (!leave_when([&] { return stop_using(number); })) return false;
+  Channel& channel = channels_[number];
+  for (uint64_t slot = 0; slot < shape_.depth; ++slot) {
+    end_offer(channel, channel.slots[slot]);
+    channel.slots[slot].chunk = share_.slot(number, slot);
+  }
+  return true;
 }
 
 // ---- offers

@@ -46,7 +46,6 @@ class Incoming final : public ProxyEnd {
   /// Called before it is used: chunks go to `sink`, and no kernel takes any.
   void pour_into(PutSink sink) { sink_ = std::move(sink); }
   bool is_abandoned() const override { return false; }
-  bool let_go(uint32_t channel) override;
 
   /// Takes a part in. RemoteError for a part that no honest sender sends: none of its bytes is
   /// stored.
@@ -88,6 +87,8 @@ class Incoming final : public ProxyEnd {
   void peer_has_ended();
 
  private:
+  bool leave(uint32_t channel) override;
+  bool stop_using(uint32_t channel) override;
   struct Slot {
     bool is_begun = false;
     uint16_t call = 0;

@@ -48,7 +48,7 @@ void Messenger::attend(End& end) {
 
 // The thread may have ended.
 void Messenger::hurry(Pulse::Clock::time_point since) {
-  progress();
+  move();
   const bool is_late = Pulse::Clock::now() - since > kPatience && !options_.has_left();
   if (is_late && !has_failed_)
     LOG(Info, Net, "NET/{} : {} does not answer, and is cut off from buffers of the user",
@@ -107,7 +107,15 @@ void Messenger::abandon() {
   for (const auto& [key, end] : outgoing_) end->abandon();
 }
 
+// Also where the connection has failed, or is cut: kernels end all the same.
 bool Messenger::progress() {
+  const bool moved = move();
+  for (const auto& [key, end] : outgoing_) end->let_go_for_kernels();
+  for (const auto& [key, end] : incoming_) end->let_go_for_kernels();
+  return moved;
+}
+
+bool Messenger::move() {
   if (has_failed_) return false;
   Result<bool> moved = advance();
   if (moved.is_ok()) return *moved;
@@ -240,7 +248,7 @@ std::optional<Offer> Messenger::slot_of(const Part& part) const {
 
 // False: the message is full. Bytes of host memory are staged in the message's memory, which is
 // registered.
-bool Messenger::add_direct(Message& message, Part& part, const Offer& to, uint16_t flags) {
+Result<bool> Messenger::add_direct(Message& message, Part& part, const Offer& to, uint16_t flags) {
   const uint32_t bytes = part.frame.length;
   const DirectMemory* const memory = part.from->memory_of(part.frame);
   const bool is_staged = memory == nullptr;
@@ -253,7 +261,7 @@ bool Messenger::add_direct(Message& message, Part& part, const Offer& to, uint16
   if (is_staged) {
     message.staged += bytes;
     std::byte* const copy = message.bytes.data() + message.bytes.size() - message.staged;
-    std::memcpy(copy, from, bytes);
+    TRY(part.from->load(part.frame, copy));
     from = copy;
   }
   part.is_of_user = !is_staged && part.from->is_of_user(part.frame);
@@ -301,9 +309,7 @@ Status Messenger::write_payload(const Part& part, std::byte* to) {
                .offset = static_cast<uint64_t>(place->address - place->memory->data())};
     std::memcpy(to, &offer, sizeof offer);
   } else if (part.frame.kind == FrameKind::Part && part.frame.length > 0) {
-    const DirectMemory* const memory = part.from->memory_of(part.frame);
-    if (memory != nullptr) return memory->load(to, part.payload(), part.frame.length);
-    std::memcpy(to, part.payload(), part.frame.length);
+    return part.from->load(part.frame, to);
   }
   return {};
 }
@@ -317,7 +323,7 @@ Status Messenger::fill(Message& message) {
       const std::optional<Offer> to = place != nullptr ? *place : slot_of(part);
       if (to) {
         const uint16_t flags = place != nullptr ? kIsThere | kInPlace : kIsThere;
-        if (!add_direct(message, part, *to, flags)) break;
+        if (!TRY(add_direct(message, part, *to, flags))) break;
         message.parts.push_back(part);
         waiting_.pop_front();
         continue;

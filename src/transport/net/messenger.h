@@ -101,6 +101,7 @@ class Messenger {
   explicit Messenger(Options options) : options_(std::move(options)) {}
   size_t message_bytes() const;
   bool peer_ends() const { return ends_received_ > 0; }
+  bool move();
   Result<bool> advance();
   Result<bool> make_connections();
   Result<bool> send_messages();
@@ -115,7 +116,7 @@ class Messenger {
   Status fill(Message& message);
   static size_t payload_of(const Part& part);
   Status write_payload(const Part& part, std::byte* to);
-  bool add_direct(Message& message, Part& part, const Offer& to, uint16_t flags);
+  Result<bool> add_direct(Message& message, Part& part, const Offer& to, uint16_t flags);
   bool has_direct_slots(const Key& key, const Outgoing& end) const;
   std::optional<Offer> slot_of(const Part& part) const;
   Status take_slots(const Frame& frame, std::span<const std::byte> rest);

@@ -206,17 +206,16 @@ const std::byte* Outgoing::chunk_of(uint32_t channel, uint64_t step, uint64_t no
       std::atomic_ref(const_cast<uint64_t&>(place.address)).load(std::memory_order_relaxed));
 }
 
-bool Outgoing::let_go(uint32_t channel) {
-  if (loop_ == nullptr) return true;
-  bool has_left = false;
-  static_cast<void>(loop_->try_borrow([&] {
-    empty_to_slots(channel);
-    has_left = leave([&] { return channels_[channel].reads == 0; });
-  }));
-  return has_left;
+// A buffer that the network does not know, because its registration has ended since the kernel was
+// queued, is memory of the same GPU as the slots.
+Status Outgoing::load(const Frame& part, std::byte* to) const {
+  if (direct() != nullptr) return direct()->load(to, bytes_of(part), part.length);
+  std::memcpy(to, bytes_of(part), part.length);
+  return {};
 }
 
-// The kernel that has named the places does not run, so only the loop uses size entries and slots.
+// The kernel that has named the places writes neither size entries nor slots of steps that are
+// published and not freed.
 void Outgoing::empty_to_slots(uint32_t number) {
   Channel& channel = channels_[number];
   const uint64_t tail = std::atomic_ref(share_.far(number).remote).load(std::memory_order_acquire);
@@ -227,8 +226,11 @@ void Outgoing::empty_to_slots(uint32_t number) {
     const uint64_t note = word.load(std::memory_order_relaxed);
     if (!is_of_user(note)) continue;
     std::byte* const copy = share_.slot(number, step);
-    std::memcpy(copy, chunk_of(number, step, note),
-                std::min(relay::bytes_in(note), shape_.slot_bytes));
+    const uint32_t bytes = std::min(relay::bytes_in(note), shape_.slot_bytes);
+    if (direct() == nullptr)
+      std::memcpy(copy, chunk_of(number, step, note), bytes);
+    else
+      direct()->store(copy, chunk_of(number, step, note), bytes).ignore("the operation has failed");
     word.store(note & ~relay::kInUserMemory, std::memory_order_relaxed);
     if (step >= channel.taken) continue;
     channel.slots[slot].data = copy;

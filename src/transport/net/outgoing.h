@@ -76,7 +76,6 @@ class Outgoing final : public ProxyEnd {
     is_abandoned_.store(true, std::memory_order_relaxed);  // nothing depends on it
   }
   bool is_abandoned() const override { return is_abandoned_.load(std::memory_order_relaxed); }
-  bool let_go(uint32_t channel) override;
   /// Returns the bytes of a part that is on its way.
   const std::byte* bytes_of(const Frame& part) const { return slot_of(part).data + part.offset; }
   /// Memory of the GPU from which the network's device reads them; null: from none.
@@ -84,6 +83,8 @@ class Outgoing final : public ProxyEnd {
     const Slot& slot = slot_of(part);
     return slot.is_of_user ? slot.memory.get() : direct();
   }
+  /// Copies them to memory of the host.
+  Status load(const Frame& part, std::byte* to) const;
   bool is_of_user(const Frame& part) const { return slot_of(part).is_of_user; }
   /// Where the receiver wants the chunk; null: in its slot. Equal for all parts.
   const Offer* offer_for(const Frame& part) const {
@@ -123,6 +124,13 @@ class Outgoing final : public ProxyEnd {
 
  private:
   using ProxyEnd::step_of;
+  bool leave(uint32_t channel) override {
+    return leave_when([&] { return stop_using(channel); });
+  }
+  bool stop_using(uint32_t channel) override {
+    empty_to_slots(channel);
+    return channels_[channel].reads == 0;
+  }
   struct Slot {
     uint32_t parts = 0;  // on their way
     uint32_t bytes = 0;

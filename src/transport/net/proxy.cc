@@ -337,14 +337,15 @@ Status Proxy::reach(int peer, const Network::Handle& handle, bool is_answer) {
 }
 
 Result<executor::PortAddress> Proxy::open(const Name& name, EndShare share) {
-  // Buffers of GPUs' users are in the GPUs' memory; kernels know one proxy that reaches them; words
-  // have no place but a slot; and where the network's device reads and writes slots, it reaches no
-  // buffers but registered ones.
+  // Cores reach no memory of real GPUs; kernels know one proxy that reaches it; words have no place
+  // but a slot; and where the network's device reads and writes slots, it reaches no buffers but
+  // registered ones.
   const bool is_alone = share.shape().channels == share.memory().shape().channels;
   const auto user_memory = [&](Engine& engine) {
-    return options_.machine.kind() == gpu::Kind::Virtual && is_alone &&
-                   (share.memory().direct() == nullptr || options_.user_buffers != nullptr) &&
-                   name.key.protocol == executor::Protocol::Simple
+    const bool is_direct = share.memory().direct() != nullptr;
+    const bool reaches = is_direct ? options_.user_buffers != nullptr
+                                   : options_.machine.kind() == gpu::Kind::Virtual;
+    return reaches && is_alone && name.key.protocol == executor::Protocol::Simple
                ? UserMemoryOptions{.loop = &engine.loop(),
                                    .least_bytes = options_.direct_bytes,
                                    .buffers = options_.user_buffers.get()}

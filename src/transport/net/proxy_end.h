@@ -20,7 +20,8 @@
 namespace niccolite::transport::net {
 
 /// Whether an end's proxy reaches the memory of this rank's user. Where slots lie in memory of the
-/// GPU, the network's device does, and reaches registered buffers alone.
+/// GPU, the network's device does, and reaches registered buffers alone. It then has all channels
+/// of its connection.
 struct UserMemoryOptions {
   wire::EventLoop* loop = nullptr;  // of its thread; null: it does not
   uint64_t least_bytes = 1;         // UserMemory's
@@ -56,6 +57,32 @@ class ProxyEnd : public executor::relay::UserMemory {
   /// The network has nothing of the user's memory on its way any more, and never will have.
   void cut() { is_cut_ = true; }
 
+  bool let_go(uint32_t channel) override {
+    if (loop_ == nullptr) return true;
+    bool has_left = false;
+    static_cast<void>(loop_->try_borrow([&] { has_left = leave(channel); }));
+    return has_left;
+  }
+  /// Lets go for kernels that ask by control words, or whose chunks nobody takes any more
+  /// (user_memory.h). With the loop.
+  void let_go_for_kernels() {
+    if (loop_ == nullptr) return;
+    for (uint32_t channel = 0; channel < shape_.channels; ++channel) {
+      const std::atomic_ref answer(share_.own(channel).detached);
+      const uint64_t answered = answer.load(std::memory_order_relaxed);  // by this thread
+      if (answered == executor::relay::kAbandoned) continue;
+      // Acquire, pairs with the kernel's [detached]: it names no more places.
+      const uint64_t asked =
+          std::atomic_ref(share_.far(channel).detached).load(std::memory_order_acquire);
+      // Release, both: nothing uses the kernel's memory any more.
+      if (asked != 0 && asked != answered) {
+        if (leave(channel)) answer.store(asked, std::memory_order_release);
+      } else if (is_abandoned() && stop_using(channel)) {
+        answer.store(executor::relay::kAbandoned, std::memory_order_release);
+      }
+    }
+  }
+
   /// Memory of the GPU that has the slots; null: they lie in host memory.
   const DirectMemory* direct() const { return share_.memory().direct(); }
   const executor::FifoShape& whole_shape() const { return share_.memory().shape(); }
@@ -75,15 +102,19 @@ class ProxyEnd : public executor::relay::UserMemory {
         buffers_(user_memory.buffers),
         is_send_(is_send),
         bell_(bell) {
-    if (loop_ != nullptr) places_.resize(size_t{shape_.channels} * shape_.depth);
+    if (loop_ != nullptr) places_ = share_.memory().places();
   }
   ~ProxyEnd() = default;
 
   int peer() const { return peer_; }
   bool is_cut() const { return is_cut_; }
+  /// Does the work of let_go(), with the loop.
+  virtual bool leave(uint32_t channel) = 0;
+  /// Does as leave(), without hurry.
+  virtual bool stop_using(uint32_t channel) = 0;
   /// With the loop. `has_left()`: is nothing of a channel's user memory on its way?
   template <typename HasLeft>
-  bool leave(HasLeft&& has_left) {
+  bool leave_when(HasLeft&& has_left) {
     if (!is_cut_ && !has_left() && hurry_) {
       if (!leaving_since_) leaving_since_ = std::chrono::steady_clock::now();
       hurry_(*leaving_since_);

@@ -90,7 +90,7 @@ void Reducer::ring() {
 
 Reducer::RegisteredEnd::RegisteredEnd(Reducer& reducer, std::shared_ptr<const EndMemory> memory)
     : UserMemory(reducer.options_.direct_bytes), reducer_(reducer), share_(std::move(memory)) {
-  places_.resize(size_t{share_.shape().channels} * share_.shape().depth);
+  places_ = share_.memory().places();
 }
 
 relay::Place& Reducer::RegisteredEnd::place_of(uint32_t channel, uint64_t step) {

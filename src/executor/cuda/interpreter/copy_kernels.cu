@@ -2,6 +2,7 @@
 #include "executor/cuda/interpreter/define_kernel.cuh"
 #include "executor/cuda/interpreter/dependent_launch.cuh"
 #include "executor/cuda/interpreter/kernel.cuh"
+#include "executor/cuda/interpreter/places_kernel.cuh"
 #include "executor/cuda/interpreter/team_kernel.cuh"
 #include "executor/cuda/patterns/direct_kernels.cuh"
 #include "executor/cuda/patterns/one_sided.cuh"

@@ -74,6 +74,11 @@ __device__ __forceinline__ void start_port(const LaunchHeader& header, const Por
   state.is_followed = (task.end & PortTask::kFollowed) != 0;
   state.is_relay = (task.end & PortTask::kRelay) != 0;
   state.by_team = by_team;
+  if constexpr (Operation::kHasPlaces) {
+    state.has_places = (task.end & PortTask::kPlaces) != 0;
+    // Behind an aborted operation none are made, since the proxy would offer them for its steps.
+    state.in_places = is_send ? remote : is_closed ? state.end : base;
+  }
   state.team_end = (task.end & PortTask::kTeamEnd) == 0 ? TeamEnd::None
                    : is_direct                          ? TeamEnd::OfWindows
                                                         : TeamEnd::OfSlots;

@@ -235,6 +235,7 @@ template <DataType kType, ReduceOp kOp>
 struct ReduceOperation : Accumulation<kType, kOp> {
   static constexpr bool kReduces = true;
   static constexpr bool kByTeam = false;
+  static constexpr bool kHasPlaces = false;
   static constexpr DataType kDataType = kType;
   static constexpr ReduceOp kReduceOp = kOp;
   /// Averages and PreMulSum are sums; prepare() lets no other reduction scale.
@@ -367,6 +368,7 @@ struct ReduceOperation : Accumulation<kType, kOp> {
 struct CopyOperation {
   static constexpr bool kReduces = false;
   static constexpr bool kByTeam = false;
+  static constexpr bool kHasPlaces = false;
   using Element = uint8_t;
   static __device__ __forceinline__ uint32_t element_bytes(const LaunchHeader& header) {
     return header.element_bytes;

@@ -4,6 +4,7 @@
 // NICCOLITE_TYPE_IS_UNSIGNED where it is.
 #include "executor/cuda/interpreter/define_kernel.cuh"
 #include "executor/cuda/interpreter/kernel.cuh"
+#include "executor/cuda/interpreter/places_kernel.cuh"
 #include "executor/cuda/interpreter/team_kernel.cuh"
 #include "executor/cuda/patterns/direct_kernels.cuh"
 #include "executor/cuda/patterns/phase_kernel.cuh"

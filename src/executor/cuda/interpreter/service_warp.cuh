@@ -54,11 +54,12 @@ __device__ __forceinline__ void set_done(PortState& port, uint64_t step) {
   ptx::store_release_shared(&port.completed, step + 1);
 }
 
-/// Does the same for a sender's slot, which holds `bytes`. If the other end is a proxy, it writes a
-/// note first: before [completed], so that the fence of [publish] comes behind it. If no port of
-/// the launch has notes, which the parameters say, this costs nothing.
+/// Does the same for a sender's slot, which holds `content`: the bytes, and whether they are
+/// elsewhere (relay::note_of_place()). If the other end is a proxy, it writes a note first: before
+/// [completed], so that the fence of [publish] comes behind it. If no port of the launch has notes,
+/// which the parameters say, this costs nothing.
 __device__ __forceinline__ void set_sent(const Cta& cta, const PortUse& use, PortState& port,
-                                         uint64_t step, uint32_t bytes) {
+                                         uint64_t step, uint64_t content) {
   const LaunchHeader& header = cta.header;
   if (header.notes_at != 0) {
     uint64_t* notes =
@@ -67,7 +68,7 @@ __device__ __forceinline__ void set_sent(const Cta& cta, const PortUse& use, Por
       const uint32_t slot = static_cast<uint32_t>(step) & (header.shape.depth - 1);
       // Relaxed: [publish] releases it.
       ptx::store_relaxed_system(notes + cta.channel() * header.shape.depth + slot,
-                                relay::note_of(bytes, port.tag) | header.elements);
+                                relay::note_of(0, port.tag) | content | header.elements);
     }
   }
   set_done(port, step);
@@ -75,8 +76,9 @@ __device__ __forceinline__ void set_sent(const Cta& cta, const PortUse& use, Por
 
 // ---- the warp itself
 
-/// `kByTeam`: in a launch by a team, where who takes an advertisement may refuse it.
-template <bool kByTeam>
+/// `kByTeam`: in a launch by a team, where who takes an advertisement may refuse it. `kHasPlaces`:
+/// in a launch with places (places_kernel.cuh).
+template <bool kByTeam, bool kHasPlaces>
 class PortService {
  public:
   /// `port` may be null, of another CTA: then there is nothing to do.
@@ -98,7 +100,8 @@ class PortService {
         delivered = ptx::load_acquire_shared(&port_->delivered);
         announces = delivered != port_->published_delivered;
       } else {
-        announces = port_->is_send && done != port_->published;
+        // A receiver's proxy sees that a place was taken back before it sees the credit.
+        announces = (port_->is_send || has_places()) && done != port_->published;
       }
     }
     // A fence for all the ports whose workers have stored something.
@@ -110,7 +113,7 @@ class PortService {
       ptx::store_relaxed_system(&port_->remote_control->delivered, delivered);
     }
     tell(done);
-    return port_->published != port_->end || !has_seen(port_->end - spared());
+    return port_->published != port_->end || !has_seen(last_to_see());
   }
 
   /// Ends an aborted operation; advertisement.h has the duties to the user of a buffer. The takers
@@ -148,6 +151,26 @@ class PortService {
     }
   }
 
+  /// Ends the part that proxies have in an aborted operation (protocol/user_memory.h).
+  __device__ __forceinline__ void ask_to_let_go() {
+    if (!has_places() || is_closed()) return;
+    // [detached], [completed] as above: the worker names no more places.
+    while (ptx::load_acquire_shared(&port_->detached) == 0 &&
+           ptx::load_acquire_shared(&port_->completed) != port_->end) {
+    }
+    ptx::fence_system();
+    // [detached] The fence has come before.
+    ptx::store_relaxed_system(&port_->remote_control->detached, port_->end);
+  }
+  __device__ __forceinline__ void await_letting_go() {
+    if (!has_places() || is_closed()) return;
+    // Not for ever, as below: a proxy that does not answer has ended, and its network with it.
+    for (uint32_t looks = 0; looks < ptx::kSpinsPerReport; ++looks) {
+      const uint64_t answer = ptx::load_acquire_system(&port_->control->detached);
+      if (answer == port_->end || answer == relay::kAbandoned) return;
+    }
+  }
+
   /// Was an operation before this one aborted?
   __device__ __forceinline__ bool is_closed() const {
     return port_ != nullptr && port_->base >= kAbortedStep;
@@ -168,6 +191,23 @@ class PortService {
   // replace one that has not been taken.
   __device__ __forceinline__ uint64_t spared() const {
     return port_->is_send && port_->is_direct_get == 0 ? header_.shape.depth : 0;
+  }
+
+  __device__ __forceinline__ bool has_places() const {
+    return kHasPlaces && port_ != nullptr && port_->has_places != 0;
+  }
+  // The operation ends when this has been seen: a sender's chunks have left their places.
+  __device__ __forceinline__ uint64_t last_to_see() const {
+    const uint64_t last = port_->end - spared();
+    if (!has_places() || !port_->is_send) return last;
+    // Relaxed: [completed] of the last step comes behind its last change.
+    const uint64_t in_places = ptx::load_relaxed_shared(&port_->in_places);
+    return is_before(last, in_places) ? in_places : last;
+  }
+  // The worker of this sender is done. Will the receiver take no more, and nobody read the places?
+  __device__ __forceinline__ bool is_abandoned() const {
+    return has_places() && port_->is_send && port_->published == port_->end &&
+           ptx::load_acquire_system(&port_->control->detached) == relay::kAbandoned;
   }
 
   // Has this end made an advertisement that may be used? The other then does all the work.
@@ -240,7 +280,7 @@ class PortService {
                                 ptx::load_acquire_system(&port_->control->delivered));
       return;
     }
-    if (has_seen(port_->end - spared())) return;  // all that this operation needs
+    if (has_seen(last_to_see())) return;  // all that this operation needs
     // Sender: [credit], pairs with [consume]. Receiver: [arrival], pairs with [publish].
     uint64_t remote = ptx::load_acquire_system(&port_->control->remote);
     if (!port_->is_send) {
@@ -251,6 +291,7 @@ class PortService {
       remote = call_tag::steps_in(remote, port_->base);
     }
     if constexpr (kByTeam) hear_refusal();
+    if (is_abandoned()) remote = last_to_see();
     // [cached] pairs with the worker's.
     ptx::store_release_shared(&port_->cached, remote);
   }
@@ -283,26 +324,27 @@ class PortService {
 };
 
 /// Calls function(PortService) for each port, a thread for every one of 32.
-template <bool kByTeam, typename Function>
+template <bool kByTeam, bool kHasPlaces, typename Function>
 __device__ __forceinline__ void for_each_port(const Cta& cta, Function&& function) {
   const uint32_t ports = cta.header.nports;
   for (uint32_t first = 0; first < ports; first += kWarp) {
     const uint32_t p = first + ptx::thread() % kWarp;
-    function(PortService<kByTeam>(
+    function(PortService<kByTeam, kHasPlaces>(
         cta.header, p < ports && cta.ports[p].control != nullptr ? cta.ports + p : nullptr));
   }
 }
 
 /// The service warp, until the workers are done and have no more to tell, or the operation goes no
 /// further.
-template <bool kByTeam = false>
+template <bool kByTeam = false, bool kHasPlaces = false>
 __device__ __forceinline__ void serve_ports(const Cta& cta) {
+  using Port = PortService<kByTeam, kHasPlaces>;
   // After an aborted operation, the warp looks at the word soon: many operations may be queued.
   bool is_closed = false;
-  for_each_port<kByTeam>(cta, [&](PortService<kByTeam> port) { is_closed |= port.is_closed(); });
+  for_each_port<kByTeam, kHasPlaces>(cta, [&](Port port) { is_closed |= port.is_closed(); });
   for (uint32_t looks = ptx::any_of_warp(is_closed) ? 0 : 1;; ++looks) {
     bool is_needed = false;
-    for_each_port<kByTeam>(cta, [&](PortService<kByTeam> port) { is_needed |= port.serve(); });
+    for_each_port<kByTeam, kHasPlaces>(cta, [&](Port port) { is_needed |= port.serve(); });
     if (!ptx::any_of_warp(is_needed)) return;
     // Relaxed: nothing is read on account of it; the kernel just ends. Else not at the first look:
     // the word is in host memory, and the loads of 18 CTAs took 12 us (H200, 2026-11).
@@ -312,10 +354,14 @@ __device__ __forceinline__ void serve_ports(const Cta& cta) {
       break;
     }
   }
-  for_each_port<kByTeam>(cta, [](PortService<kByTeam> port) { port.leave_as_taker(); });
+  for_each_port<kByTeam, kHasPlaces>(cta, [](Port port) { port.leave_as_taker(); });
+  if constexpr (kHasPlaces)
+    for_each_port<kByTeam, kHasPlaces>(cta, [](Port port) { port.ask_to_let_go(); });
   wait_for_end(cta.header);
   // Only now: this rank's own user frees nothing before.
-  for_each_port<kByTeam>(cta, [](PortService<kByTeam> port) { port.leave_as_advertiser(); });
+  if constexpr (kHasPlaces)
+    for_each_port<kByTeam, kHasPlaces>(cta, [](Port port) { port.await_letting_go(); });
+  for_each_port<kByTeam, kHasPlaces>(cta, [](Port port) { port.leave_as_advertiser(); });
 }
 
 }  // namespace niccolite::executor::cuda

@@ -9,6 +9,7 @@
 // [completed].
 #pragma once
 
+#include "executor/cuda/interpreter/places.cuh"
 #include "executor/cuda/interpreter/service_warp.cuh"
 #include "executor/cuda/interpreter/simple_chunk.cuh"
 
@@ -87,7 +88,9 @@ __device__ __forceinline__ void plan_transfer(const Cta& cta, const CompactInstr
 
 /// Tells the service warp, when all threads have moved their part, that the instruction's slots are
 /// stored, `bytes` in each, or read. By all threads of the worker.
+template <typename Operation>
 __device__ __forceinline__ void finish_step(const Cta& cta, const WorkerThreads& worker,
+                                            const CompactInstruction& instruction,
                                             const PortsOfInstruction& ports, uint32_t round,
                                             uint32_t bytes) {
   worker.barrier();
@@ -95,6 +98,15 @@ __device__ __forceinline__ void finish_step(const Cta& cta, const WorkerThreads&
     const PortUse use = ports.use(i);
     PortState& port = cta.ports[use.port];
     const uint64_t step = step_of(port, use, round);
+    if constexpr (Operation::kHasPlaces) {
+      const ChunkInPlace<Operation> chunk(cta, instruction, round);
+      if (!ports.is_send(i)) {
+        chunk.take_back_place(use);
+      } else if (chunk.is_sent_from_place(use)) {
+        chunk.set_sent_from_place(use);
+        continue;
+      }
+    }
     if (ports.is_send(i)) {
       set_sent(cta, use, port, step, bytes);
     } else {
@@ -128,9 +140,20 @@ __device__ __forceinline__ bool simple_step(const Cta& cta, const WorkerThreads&
     const uint64_t step = step_of(port, use, round);
     live = live && wait_until_open(cta, port, step);
     std::byte* chunk = chunk_at<Operation>(cta, port, use, round);
+    uint32_t send = i - ports.receive_count;
+    if constexpr (Operation::kHasPlaces) {
+      const ChunkInPlace<Operation> in_place(cta, instruction, round);
+      if (!ports.is_send(i)) {
+        if (in_place.has_landed(use)) chunk = in_place.target();
+      } else if (in_place.is_sent_from_place(use)) {
+        continue;
+      } else {
+        send = in_place.sends_by_slots(send);
+      }
+    }
     if (reinterpret_cast<uintptr_t>(chunk) % kVec16 != 0) plan.is_loose = 1;
     if (ports.is_send(i)) {
-      sends[i - ports.receive_count] = chunk;
+      sends[send] = chunk;
     } else {
       operands[i + (has_source && i >= instruction.source_position)] = chunk;
     }
@@ -141,14 +164,23 @@ __device__ __forceinline__ bool simple_step(const Cta& cta, const WorkerThreads&
   // for all threads.
   if (plan.live == nullptr) return false;
 
+  const auto bytes = static_cast<uint32_t>(plan.bytes);
+  std::byte* target = plan.target;
+  uint32_t send_count = instruction.send_count;
+  bool moves_any = true;
+  if constexpr (Operation::kHasPlaces) {
+    send_count = ChunkInPlace<Operation>(cta, instruction, round).sends_by_slots(send_count);
+    if (!has_source && operands[0] == target) target = nullptr;  // has landed
+    moves_any = target != nullptr || send_count != 0;
+  }
   const uint32_t flags = Operation::kReduces ? cta.header.flags : 0;
   const SimpleMove move{operands,
                         sends,
-                        plan.target,
+                        target,
                         uint32_t{instruction.receive_count} + has_source,
-                        instruction.send_count,
+                        send_count,
                         has_source ? source_index : kNoSource,
-                        static_cast<uint32_t>(plan.bytes),
+                        moves_any ? bytes : 0,
                         plan.is_loose == 0 && cta.work->width >= kVec16,
                         (flags & kScalesInput) && instruction.source == OperandBuffer::Input,
                         (flags & kScalesResult) && (instruction.flags & kFinish)};
@@ -162,7 +194,7 @@ __device__ __forceinline__ bool simple_step(const Cta& cta, const WorkerThreads&
     simple_chunk<Operation, kCopyUnroll, false>(cta, worker, move);
   }
 
-  finish_step(cta, worker, ports, round, move.bytes);
+  finish_step<Operation>(cta, worker, instruction, ports, round, bytes);
   return true;
 }
 

@@ -273,7 +273,7 @@ __device__ __forceinline__ bool team_step(const Cta& cta, const WorkerThreads& w
                       width};
   team_chunk<Operation>(worker, move);
 
-  finish_step(cta, worker, ports, round, move.bytes);
+  finish_step<Operation>(cta, worker, instruction, ports, round, move.bytes);
   return true;
 }
 

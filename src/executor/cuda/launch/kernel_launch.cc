@@ -76,7 +76,8 @@ Status set_team(const Launch& launch, LaunchHeader& header) {
 }
 
 /// Returns the form of the interpreter that runs the launch.
-KernelVariant variant_of(const Launch& launch) {
+KernelVariant variant_of(const Launch& launch, const Places* places) {
+  if (places != nullptr) return KernelVariant::Places;
   if (launch.team_ranks == 0) return KernelVariant::Program;
   return launch.protocol == Protocol::LL ? KernelVariant::TeamWords : KernelVariant::Team;
 }
@@ -138,8 +139,16 @@ Result<KernelLaunch> prepare(const Launch& launch, Specialisation specialisation
   return prepare(launch, plan_workers(launch, staging, expected), specialisation, most_shared);
 }
 
+Result<KernelLaunch> prepare_with_places(const Launch& launch, const Places& places,
+                                         uint32_t most_shared) {
+  TRY(check(launch));
+  return prepare(launch, plan_workers(launch, Staging::None, Expected::Direct), Specialisation::Off,
+                 most_shared, &places);
+}
+
 Result<KernelLaunch> prepare(const Launch& launch, std::span<const lowering::WorkerPlan> plans,
-                             Specialisation specialisation, uint32_t most_shared) {
+                             Specialisation specialisation, uint32_t most_shared,
+                             const Places* places) {
   static_assert(kWorkerBarriers >= kMaxWarps / 2, "every worker of two warps needs a barrier");
   TRY(check(launch));
   TRY(check_plan(launch, plans, facilities_of(launch, Staging::All)));
@@ -149,7 +158,7 @@ Result<KernelLaunch> prepare(const Launch& launch, std::span<const lowering::Wor
   header.flags = flags_of(launch);
   result.kernel = {.protocol = launch.protocol,
                    .reduces = reduces(launch, header.flags),
-                   .variant = variant_of(launch),
+                   .variant = variant_of(launch, places),
                    .most_peers = 0,
                    .type = reduced_as(launch.type, launch.reduction.op),
                    .op = launch.reduction.op};
@@ -173,8 +182,8 @@ Result<KernelLaunch> prepare(const Launch& launch, std::span<const lowering::Wor
   TRY(set_team(launch, header));
   if (launch.protocol == Protocol::LL && is_relayed(launch))
     result.kernel.counters = Counters::OfProxies;
-  Params params =
-      TRY(make_params(launch, plans, result.threads, result.kernel.reduces, most_shared, header));
+  Params params = TRY(make_params(launch, plans, places, result.threads, result.kernel.reduces,
+                                  most_shared, header));
   if (header.shared_bytes > most_shared ||
       (header.copy_stages.stage_bytes + header.reduce_stages.stage_bytes == 0 &&
        header.shared_bytes > kMaxSharedBytes)) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "executor/cuda/launch/launch_args.h"
+#include "executor/cuda/launch/places.h"
 #include "executor/cuda/launch/worker_movers.h"
 #include "executor/cuda/patterns/direct_args.h"
 #include "executor/launch.h"
@@ -26,8 +27,9 @@ enum class KernelVariant : uint8_t {
   Phases,       // phase_kernel.cuh, LL128, reducing
   Team,         // team_kernel.cuh, Simple: a program with connections by a multicast team
   TeamWords,    // team_kernel.cuh, LL: the same
+  Places,       // places_kernel.cuh, Simple: a program with chunks that need no slots
 };
-inline constexpr int kKernelVariants = 11;
+inline constexpr int kKernelVariants = 12;
 
 /// Does it run programs with connections by a multicast team?
 constexpr bool is_by_team(KernelVariant variant) {
@@ -134,9 +136,13 @@ Result<KernelLaunch> prepare(const Launch& launch,
                              Staging staging = Staging::All,
                              uint32_t most_shared = kMaxSharedBytesWithStages,
                              Expected expected = Expected::Direct);
-/// Workers have these plans. Further errors: check_plan().
+/// Workers have these plans. Further errors: check_plan(). `places`: null, or find_places() of it.
 Result<KernelLaunch> prepare(const Launch& launch, std::span<const lowering::WorkerPlan> plans,
-                             Specialisation specialisation, uint32_t most_shared);
+                             Specialisation specialisation, uint32_t most_shared,
+                             const Places* places = nullptr);
+/// Prepares the launch for buffers that these places are in.
+Result<KernelLaunch> prepare_with_places(const Launch& launch, const Places& places,
+                                         uint32_t most_shared = kMaxSharedBytes);
 
 /// The part of prepare() that depends on the user's buffers: sets the buffers of all works.
 void set_buffers(KernelLaunch& launch, std::span<const Buffers> buffers);

@@ -43,7 +43,8 @@
   X(run_##WHAT##_ll128, Program, LL128, 0, InGpu, LaunchArgs,                                      \
     run_kernel<Operation, Protocol::LL128>(args))                                                  \
   X(run_##WHAT##_simple, Program, Simple, 0, InGpu, LaunchArgs,                                    \
-    run_kernel<Operation, Protocol::Simple>(args))
+    run_kernel<Operation, Protocol::Simple>(args))                                                 \
+  X(places_##WHAT, Places, Simple, 0, InGpu, LaunchArgs, run_with_places<Operation>(args))
 /// And those that switches have, too: switch_reduces().
 #define NICCOLITE_TEAM_KERNELS(X, WHAT, Operation)                                 \
   X(team_##WHAT, Team, Simple, 0, InGpu, LaunchArgs, run_by_team<Operation>(args)) \
@@ -63,6 +64,7 @@
     run_kernel<Operation, Protocol::LL128>(args))                                                \
   X(copy_simple, Program, Simple, 0, InGpu, LaunchArgs,                                          \
     run_kernel<Operation, Protocol::Simple>(args))                                               \
+  X(places_copy, Places, Simple, 0, InGpu, LaunchArgs, run_with_places<Operation>(args))         \
   X(direct_copy_3, Direct, LL, 3, InGpu, LaunchArgs,                                             \
     run_direct<Operation, 3, /*kSendsEach=*/false>(args))                                        \
   X(direct_copy_7, Direct, LL, 7, InGpu, LaunchArgs,                                             \

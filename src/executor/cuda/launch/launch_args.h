@@ -20,6 +20,7 @@
 #include "executor/partition.h"
 #include "executor/program.h"
 #include "executor/protocol/fifo.h"
+#include "executor/protocol/user_memory.h"
 #include "observe/kernel_marks.h"
 
 namespace niccolite::executor::cuda {
@@ -97,7 +98,8 @@ struct PortTask {
                  // buffers (PortAddress::opens_buffers); kFollowed: the work's turn is followed by
                  // another (Turn); kRelay: the other end is a proxy's (protocol/relay.h); kTeam:
                  // the slots are a team's (LaunchHeader::team_shape); kTeamEnd: this end stores to
-                 // the slots, or windows, of all members, or loads from them
+                 // the slots, or windows, of all members, or loads from them; kPlaces: PortPlaces
+                 // has its places
 
   static constexpr uint32_t kSendEnd = uint32_t{1} << 31;
   static constexpr uint32_t kDirectPut = uint32_t{1} << 30;
@@ -108,7 +110,8 @@ struct PortTask {
   static constexpr uint32_t kRelay = uint32_t{1} << 25;
   static constexpr uint32_t kTeam = uint32_t{1} << 24;
   static constexpr uint32_t kTeamEnd = uint32_t{1} << 23;
-  static constexpr uint32_t kPeerMask = kTeamEnd - 1;
+  static constexpr uint32_t kPlaces = uint32_t{1} << 22;
+  static constexpr uint32_t kPeerMask = kPlaces - 1;
 };
 static_assert(sizeof(PortTask) == 32);
 
@@ -121,6 +124,34 @@ struct alignas(8) AdvertisedBlock {
   uint8_t serves;        // 1: of an exposing sender, its worker serves pulls (kServesPulls)
 };
 static_assert(sizeof(AdvertisedBlock) == 8);
+
+/// For a port of a launch with places (protocol/user_memory.h).
+struct PortPlaces {
+  relay::Place* places;  // of the work's first FIFO channel; null: its proxy reaches no buffer
+  uint32_t least_bytes;  // UserMemory's
+  uint32_t receives;     // of a receiver: its first entry in the list of instructions that receive
+  bool operator==(const PortPlaces&) const = default;
+};
+static_assert(sizeof(PortPlaces) == 16);
+
+/// Places of an instruction: as UserMemorySteps says, in buffers that proxies reach.
+struct alignas(8) InstructionPlaces {
+  static constexpr uint16_t kAnyTime = 0xffff;  // no instruction has that number
+
+  uint16_t source_block;
+  uint16_t placed_from;  // an instruction of the program, or kAnyTime
+  OperandBuffer source;  // None: sends go through slots
+  uint8_t is_placed;     // 1: its received chunk may go to its place
+  bool operator==(const InstructionPlaces&) const = default;
+};
+static_assert(sizeof(InstructionPlaces) == 8);
+
+/// Their tables: bytes from the start of shared memory.
+struct PlacesArea {
+  uint32_t ports_at;         // PortPlaces [port]
+  uint32_t instructions_at;  // InstructionPlaces [instruction]
+  uint32_t receives_at;      // uint16_t: by port, the instructions that receive there, in order
+};
 
 /// How far an end of a connection is with the advertisement of an operation
 /// (protocol/advertisement.h).
@@ -165,6 +196,7 @@ struct alignas(16) PortState {
   uint8_t is_send;
   uint8_t stays;          // PortTask::kStays
   uint8_t is_direct_get;  // PortTask::kDirectGet
+  uint8_t has_places;     // PortTask::kPlaces
   std::byte* own_slots;   // of this channel, whatever `slots` is
   uint32_t pulls;         // Pulls: of a receiver
   uint32_t delivered;  // pulled tiles that are there, by the service warp; of an exposing sender:
@@ -175,6 +207,9 @@ struct alignas(16) PortState {
   uint8_t is_relay;              // PortTask::kRelay
   uint8_t by_team;               // PortTask::kTeam
   TeamEnd team_end;
+  // In a launch with places. A receiver: places were made, or will not be, for the steps before it.
+  // A sender: chunks of the steps before it may be on their way from their places.
+  uint64_t in_places;
 };
 static_assert(sizeof(PortState) == 128);
 
@@ -299,6 +334,8 @@ struct alignas(16) LaunchHeader {
   int64_t team_offset;      // bytes from an own slot of the team to the team's address of it
   std::byte* team_windows;  // Launch's
   uint32_t place_at;        // entry of Buffers::input_shifts for the place in windows
+
+  PlacesArea places;  // of a launch with places
 
   uint64_t* copy_counter;  // ControlBlock::tile_counters[1] of the first port: numbers the dynamic
                            // tiles of the worker that only copies; null: there are no ports

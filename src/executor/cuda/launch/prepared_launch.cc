@@ -110,14 +110,19 @@ Result<PreparedLaunch> PreparedLaunch::create(gpu::Machine& machine, int device,
   if (prepared.version_.kernel->has_advertisements && prepared.version_.kernel->kernel.reduces)
     prepared.slots_version_ = TRY(prepared.create_version(
         launch, has_stages ? Staging::All : Staging::None, Expected::Slots));
+  if (may_have_places(launch)) prepared.launch_ = launch;
   return prepared;
 }
 
 Result<PreparedLaunch::Version> PreparedLaunch::create_version(const Launch& launch,
                                                                Staging staging, Expected expected) {
-  Version version;
-  version.kernel = std::make_unique<KernelLaunch>(
+  return create_version(
       TRY(prepare(launch, Specialisation::Allowed, staging, most_shared_, expected)));
+}
+
+Result<PreparedLaunch::Version> PreparedLaunch::create_version(KernelLaunch prepared) {
+  Version version;
+  version.kernel = std::make_unique<KernelLaunch>(std::move(prepared));
   KernelLaunch& kernel = *version.kernel;
   version.function = TRY(find_kernel(device_, kernel.kernel));
   constexpr uint32_t kSharedWithoutAsking = 48 * 1024;
@@ -154,21 +159,47 @@ void PreparedLaunch::find_advertisements(KernelLaunch& kernel) {
                      [&](const void* buffer, uint64_t bytes) { return open.holds(buffer, bytes); });
 }
 
-PreparedLaunch::Version& PreparedLaunch::choose_version() {
+Result<PreparedLaunch::Version*> PreparedLaunch::find_version_with_places() {
+  constexpr size_t kMostVersions = 4;
+  if (!launch_) return nullptr;
+  for (size_t work = 0; work < buffers_.size(); ++work)
+    launch_->works[work].buffers = buffers_[work];
+  std::optional<Places> places = find_places(*launch_);
+  if (!places) return nullptr;
+  auto found = std::ranges::find_if(with_places_,
+                                    [&](const auto& known) { return known->places == *places; });
+  if (found == with_places_.end()) {
+    if (with_places_.size() == kMostVersions) return nullptr;
+    auto made = std::make_unique<VersionWithPlaces>();
+    made->version = TRY(create_version(TRY(prepare_with_places(*launch_, *places))));
+    made->places = std::move(*places);
+    with_places_.push_back(std::move(made));
+    found = std::prev(with_places_.end());
+  }
+  Version& version = (*found)->version;
+  cuda::set_buffers(*version.kernel, buffers_);
+  return &version;
+}
+
+Result<PreparedLaunch::Version*> PreparedLaunch::choose_version() {
+  if (Version* const in_places = TRY(find_version_with_places()); in_places != nullptr) {
+    find_advertisements(*in_places->kernel);
+    return in_places;
+  }
   const bool by_threads =
       threads_version_.kernel != nullptr && !suits_staged_copies(*version_.kernel);
   Version& version = by_threads ? threads_version_ : version_;
   find_advertisements(*version.kernel);
-  if (slots_version_.kernel == nullptr || offers_all(*version.kernel, buffers_)) return version;
+  if (slots_version_.kernel == nullptr || offers_all(*version.kernel, buffers_)) return &version;
   find_advertisements(*slots_version_.kernel);
-  return slots_version_;
+  return &slots_version_;
 }
 
 Status PreparedLaunch::launch(gpu::StreamHandle stream, void* begun, uint64_t number,
                               AfterLast after_last) {
   const Driver& driver = machine_->driver();
   const ScopedContext scoped = TRY(ScopedContext::enter(driver, context_));
-  Version& version = choose_version();
+  Version& version = *TRY(choose_version());
   KernelLaunch& kernel = *version.kernel;
   if (marks_) set_number(kernel, marks_, number);
 

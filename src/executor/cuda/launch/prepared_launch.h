@@ -6,6 +6,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -45,7 +46,7 @@ class PreparedLaunch {
   /// Does it have device memory, which must not end before the work does?
   bool has_memory() const {
     return version_.params != nullptr || threads_version_.params != nullptr ||
-           slots_version_.params != nullptr;
+           slots_version_.params != nullptr || launch_.has_value();
   }
 
  private:
@@ -59,8 +60,11 @@ class PreparedLaunch {
   PreparedLaunch() = default;
   Result<Version> create_version(const Launch& launch, Staging staging,
                                  Expected expected = Expected::Direct);
+  Result<Version> create_version(KernelLaunch kernel);
   /// The version that suits the buffers, which knows which of them peers can see.
-  Version& choose_version();
+  Result<Version*> choose_version();
+  /// The version for chunks that need no slots; null: there are none.
+  Result<Version*> find_version_with_places();
   void find_advertisements(KernelLaunch& kernel);
   Status keep_in_graph(const DeviceParams& params, gpu::StreamHandle stream);
 
@@ -79,6 +83,16 @@ class PreparedLaunch {
   Version threads_version_;  // when version_ only moves bytes and has staged copies: for buffers
                              // that do not suit those
   Version slots_version_;    // when version_ reduces and may go direct: for buffers that cannot
+
+  // Where the network may reach buffers of the user (places.h): a version for each of the first few
+  // sets of chunks that need no slots, which differ by how the buffers overlap. Kernels that are
+  // queued use their tables, so that none ends before this.
+  struct VersionWithPlaces {
+    Places places;
+    Version version;
+  };
+  std::optional<Launch> launch_;  // whose buffers are the last ones; none: it never does
+  std::vector<std::unique_ptr<VersionWithPlaces>> with_places_;
 };
 
 }  // namespace niccolite::executor::cuda

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "executor/cuda/interpreter/device_types.h"
+#include "executor/cuda/launch/places.h"
 #include "executor/cuda/launch/stages.h"
 #include "executor/cuda/launch/worker_movers.h"
 
@@ -39,6 +40,7 @@ struct Tables {
   std::vector<PortUse> uses;
   std::vector<uint8_t> warps;
   std::vector<uint64_t*> notes;
+  Places places;
   uint32_t pointers = 0;    // shared slot addresses of all workers
   uint32_t copy_rings = 0;  // most of a CTA
   StagedReduction reduction;
@@ -263,6 +265,12 @@ void add_advertised(const Launch& launch, std::span<const lowering::WorkerPlan> 
   if (!advertises) tables.advertised.clear();
 }
 
+void add_places(const Places& places, Tables& tables) {
+  tables.places = places;
+  for (size_t p = 0; p < places.ports.size(); ++p)
+    if (places.ports[p].places != nullptr) tables.ports[p].end |= PortTask::kPlaces;
+}
+
 /// The parameters, and in the header where everything lies in it and in shared memory.
 std::vector<std::byte> lay_out(const Tables& tables, LaunchHeader& header) {
   std::vector<std::byte> params;
@@ -277,6 +285,9 @@ std::vector<std::byte> lay_out(const Tables& tables, LaunchHeader& header) {
   header.warps_at = layout.add(tables.warps) - header.staged_at;
   const uint32_t notes_at = layout.add(tables.notes) - header.staged_at;
   header.notes_at = tables.notes.empty() ? 0 : notes_at;
+  header.places = {.ports_at = layout.add(tables.places.ports) - header.staged_at,
+                   .instructions_at = layout.add(tables.places.instructions) - header.staged_at,
+                   .receives_at = layout.add(tables.places.receives) - header.staged_at};
   header.params_bytes = static_cast<uint32_t>(params.size());
   header.ports_at = header.params_bytes - header.staged_at;
   header.scale_at =
@@ -312,11 +323,12 @@ PortTask task_of(const Launch& launch, uint16_t port) {
 }
 
 Result<Params> make_params(const Launch& launch, std::span<const lowering::WorkerPlan> plans,
-                           uint32_t threads, bool reduces, uint32_t most_shared,
-                           LaunchHeader& header) {
+                           const Places* places, uint32_t threads, bool reduces,
+                           uint32_t most_shared, LaunchHeader& header) {
   Tables tables;
   const WorkerMovers movers = movers_of(launch, plans);
   add_ports(launch, tables);
+  if (places != nullptr) add_places(*places, tables);
   add_advertised(launch, plans, tables);
   add_instructions(launch, tables);
   Params params;

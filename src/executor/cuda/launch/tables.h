@@ -10,6 +10,8 @@
 
 namespace niccolite::executor::cuda {
 
+struct Places;
+
 PortTask task_of(const Launch& launch, uint16_t port);
 
 struct Params {
@@ -25,7 +27,7 @@ struct Params {
 /// `reduces`: the kernel does (KernelId). `most_shared`: bytes of shared memory that a CTA may have
 /// with stages.
 Result<Params> make_params(const Launch& launch, std::span<const lowering::WorkerPlan> plans,
-                           uint32_t threads, bool reduces, uint32_t most_shared,
-                           LaunchHeader& header);
+                           const Places* places, uint32_t threads, bool reduces,
+                           uint32_t most_shared, LaunchHeader& header);
 
 }  // namespace niccolite::executor::cuda

@@ -21,16 +21,21 @@
 #include <limits>
 #include <vector>
 
-#include "executor/host/plan.h"
+#include "executor/launch.h"
 
-namespace niccolite::executor::host {
+namespace niccolite::executor {
 
 class UserMemorySteps {
  public:
   /// Does any chunk go without a slot, as far as ports and sizes say?
   static bool may_serve(const Launch& launch);
-  /// `reducer` belongs to the execution.
-  UserMemorySteps(const Plan& plan, const Reducer& reducer);
+  /// Operands and results that the reduction multiplies.
+  struct Scaling {
+    bool of_input = false;   // operands from the input
+    bool of_result = false;  // results with `finish`
+  };
+  /// With the buffers of the launch's works.
+  UserMemorySteps(const Launch& launch, Scaling scaling);
 
   /// The place from which an instruction of the program reads its sends; None: slots.
   struct Source {
@@ -53,21 +58,10 @@ class UserMemorySteps {
     bool is_placed = false;
     uint32_t placed_from = 0;  // an instruction of the program
   };
-  struct Block {
-    uint64_t begin = 0, end = 0;  // addresses; none: equal
-    bool overlaps(const Block& other) const { return begin < other.end && other.begin < end; }
-    bool operator==(const Block&) const = default;
-  };
-  Block block_of(size_t worker, OperandBuffer buffer, uint32_t block) const;
-  void look_at(size_t worker, const Reducer& reducer);
-  template <typename Visit>
-  void for_channel_of(size_t worker, Visit&& visit) const;
-  Source find_source(size_t worker, size_t instruction, const Reducer& reducer) const;
-  uint32_t find_place(size_t worker, size_t instruction) const;
+  class Finder;
 
-  const Plan& plan_;
   std::vector<Of> instructions_;                    // as the program's
   std::vector<std::vector<uint16_t>> receives_at_;  // by port
 };
 
-}  // namespace niccolite::executor::host
+}  // namespace niccolite::executor
