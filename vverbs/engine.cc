@@ -16,6 +16,7 @@
 
 #include "base/epoll.h"
 #include "engine.h"
+#include "gpu_copies.h"
 #include "objects.h"
 #include "options.h"
 
@@ -75,6 +76,31 @@ bool locate(Context& context, QueuePair& pair, const std::vector<Piece>& pieces,
       start = memory_of(context, pair.qp().pd, piece.key, piece.addr, piece.bytes, access);
     if (start == nullptr) return false;
     where.push_back({const_cast<uint8_t*>(start) + skip, piece.bytes - skip});
+    skip = 0;
+  }
+  return true;
+}
+
+// Copies registered bytes of the pieces that are memory of a real GPU to their shadows, or from
+// there: `bytes` from byte `skip` on. False: the driver refuses.
+bool copy_shadows(Context& context, const std::vector<Piece>& pieces, uint64_t skip, uint64_t bytes,
+                  bool is_from_gpu) {
+  for (const Piece& piece : pieces) {
+    if (skip >= piece.bytes) {
+      skip -= piece.bytes;
+      continue;
+    }
+    const uint64_t part = std::min(piece.bytes - skip, bytes);
+    const auto found = context.regions.find(piece.own == nullptr ? piece.key : 0);
+    if (part > 0 && found != context.regions.end() && found->second->is_shadow) {
+      const Region& region = *found->second;
+      const uint64_t address = piece.addr + skip;  // as the program has it, which is the GPU's
+      auto* const shadow = static_cast<uint8_t*>(region.base.addr) + (address - region.iova);
+      if (!(is_from_gpu ? copy_from_gpu(shadow, address, part)
+                        : copy_to_gpu(address, shadow, part)))
+        return false;
+    }
+    bytes -= part;
     skip = 0;
   }
   return true;
@@ -147,6 +173,8 @@ Step read_body(Context& context, QueuePair& pair, Socket& socket, unsigned acces
       if (errno == EINTR) continue;
       return errno == EAGAIN ? Step::Later : Step::Broken;
     }
+    if (!copy_shadows(context, in.pieces, in.done, static_cast<uint64_t>(got), false))
+      return Step::Unregistered;
     in.done += static_cast<uint64_t>(got);
     turn += static_cast<uint64_t>(got);
     if (socket.greeted) pair.progress_at = Clock::now();
@@ -383,6 +411,11 @@ bool send_next(Context& context, QueuePair& pair) {
       }
       if (!reads) message.pieces.push_back({sge.lkey, sge.addr, sge.length, nullptr});
     }
+  }
+  if (!copy_shadows(context, message.pieces, 0, request.bytes, true)) {
+    if (pair.next > 0) return false;
+    fail_first(context, pair, IBV_WC_LOC_PROT_ERR);
+    return false;
   }
   if (!reads && request.bytes >= kLeastCorrupt &&
       (port.corrupts || (port.corrupts_gpu && !message.pieces.empty() &&
@@ -629,6 +662,7 @@ void end_request(Context& context, QueuePair& pair) {
     Outgoing reply = only(ReplyHeader{ReplyKind::Data, 0, request.seq, request.bytes});
     if (request.bytes > 0)
       reply.pieces.push_back({request.rkey, request.addr, request.bytes, nullptr});
+    copy_shadows(context, reply.pieces, 0, request.bytes, true);
     socket.out.push_back(std::move(reply));
     return;
   }

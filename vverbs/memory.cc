@@ -5,6 +5,7 @@
 #include <cstring>
 #include <random>
 
+#include "gpu_copies.h"
 #include "objects.h"
 #include "options.h"
 
@@ -26,7 +27,7 @@ int refused_by_fault(Context& context, bool is_dma_buffer) {
 }
 
 ibv_mr* add(ibv_pd* pd, void* address, size_t bytes, uint64_t iova, unsigned access, void* mapping,
-            size_t mapped) {
+            size_t mapped, bool is_shadow = false) {
   Context& context = context_of(pd->context);
   constexpr unsigned kRemoteStores = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
   const std::lock_guard lock(context.mutex);
@@ -45,9 +46,11 @@ ibv_mr* add(ibv_pd* pd, void* address, size_t bytes, uint64_t iova, unsigned acc
   auto* region = new Region;
   region->base = {pd->context, pd, address, bytes, 0, 0, 0};
   region->iova = iova;
-  region->access = access;
+  // Atomics of a copy would be none.
+  region->access = is_shadow ? access & ~unsigned{IBV_ACCESS_REMOTE_ATOMIC} : access;
   region->mapping = mapping;
   region->mapped = mapped;
+  region->is_shadow = is_shadow;
   static std::random_device random;  // a key is not guessed
   do region->base.lkey = random();
   while (region->base.lkey == 0 || !context.regions.emplace(region->base.lkey, region).second);
@@ -114,7 +117,7 @@ ibv_mr* ibv_reg_mr_iova(ibv_pd* pd, void* address, size_t bytes, uint64_t iova, 
 }
 
 // Memory of a virtual GPU is a file in memory, which is mapped as a NIC's page tables would map a
-// GPU's.
+// GPU's. That of a real GPU cannot be mapped; it lies at `iova`, as a rule, and is copied.
 ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, size_t bytes, uint64_t iova, int fd,
                           int access) {
   const uint64_t before = offset % 4096;
@@ -130,9 +133,13 @@ ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, size_t bytes, uint64_t io
   }
   void* mapping = mmap(nullptr, bytes + before, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
                        static_cast<off_t>(offset - before));
+  const bool is_shadow = mapping == MAP_FAILED && is_memory_of_gpu(iova, bytes);
+  if (is_shadow)
+    mapping = mmap(nullptr, bytes + before, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (mapping == MAP_FAILED) return nullptr;
   ibv_mr* region = add(pd, static_cast<char*>(mapping) + before, bytes, iova,
-                       static_cast<unsigned>(access), mapping, bytes + before);
+                       static_cast<unsigned>(access), mapping, bytes + before, is_shadow);
   if (region == nullptr) {
     const int error = errno;
     munmap(mapping, bytes + before);

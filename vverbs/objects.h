@@ -49,8 +49,9 @@ struct Region {
   ibv_mr base{};
   uint64_t iova = 0;
   unsigned access = 0;
-  void* mapping = nullptr;  // of a dma-buf
+  void* mapping = nullptr;  // of a dma-buf, or a shadow of its memory (gpu_copies.h)
   size_t mapped = 0;
+  bool is_shadow = false;
 };
 
 struct Channel {

@@ -1,4 +1,5 @@
 // Each verb of the virtual NICs, between two devices of one process.
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <infiniband/verbs.h>
@@ -631,6 +632,53 @@ TEST_F(Faults, FilesThatAreRefused) {
     if (add() == nullptr) _exit(3);
     errno = 0;
     _exit(add() == nullptr && errno == EOPNOTSUPP ? 0 : 1);
+  };
+  EXPECT_EXIT(run(), ::testing::ExitedWithCode(0), "");
+}
+// The driver is that of virtual GPUs, and a file that cannot be written to cannot be mapped.
+TEST_F(Faults, MemoryOfGpusThatCannotBeMappedIsCopiedByTheDriver) {
+  const auto run = [] {
+    setenv("NICCOLITE_DEVICES", "virtual:1", 1);
+    const int fd = memfd_create("device memory", MFD_CLOEXEC);
+    if (ftruncate(fd, 8192) != 0) _exit(2);
+    const std::string path = "/proc/self/fd/" + std::to_string(fd);
+    const int read_only = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    End a(0), b(1);
+    if (ibv_reg_dmabuf_mr(b.pd, 0, 4096, 0x700000000000, read_only, kAll) != nullptr) _exit(3);
+    void* const library = dlopen(NICCOLITE_VIRTUAL_DRIVER, RTLD_NOW);
+    if (library == nullptr) _exit(4);
+    const auto function = [&](const char* name) { return dlsym(library, name); };
+    const auto init = reinterpret_cast<int (*)(unsigned)>(function("cuInit"));
+    const auto retain =
+        reinterpret_cast<int (*)(void**, int)>(function("cuDevicePrimaryCtxRetain"));
+    const auto set_context = reinterpret_cast<int (*)(void*)>(function("cuCtxSetCurrent"));
+    const auto allocate = reinterpret_cast<int (*)(uint64_t*, size_t)>(function("cuMemAlloc_v2"));
+    void* context = nullptr;
+    uint64_t memory = 0;
+    if (init(0) != 0 || retain(&context, 0) != 0 || set_context(context) != 0 ||
+        allocate(&memory, 8192) != 0)
+      _exit(5);
+    a.connect(b);
+    b.connect(a);
+    ibv_mr* const from = ibv_reg_dmabuf_mr(a.pd, 0, 4096, memory, read_only, kAll);
+    ibv_mr* const to = ibv_reg_dmabuf_mr(b.pd, 4096, 4096, memory + 4096, read_only, kAll);
+    if (from == nullptr || to == nullptr) _exit(6);
+    auto* const bytes = reinterpret_cast<uint8_t*>(memory);
+    for (int i = 0; i < 4096; ++i) bytes[i] = static_cast<uint8_t>(7 * i + i / 256);
+    const auto transfer = [&](ibv_wr_opcode opcode, uint64_t at, uint32_t lkey, uint64_t remote) {
+      ibv_sge part{at, 1000, lkey};
+      ibv_send_wr wr{}, *bad = nullptr;
+      wr.opcode = opcode;
+      wr.send_flags = IBV_SEND_SIGNALED;
+      wr.sg_list = &part;
+      wr.num_sge = 1;
+      wr.wr.rdma = {remote, to->rkey};
+      return ibv_post_send(a.qp, &wr, &bad) == 0 && a.wait().status == IBV_WC_SUCCESS;
+    };
+    if (!transfer(IBV_WR_RDMA_WRITE, memory + 100, from->lkey, memory + 4096 + 300)) _exit(7);
+    if (std::memcmp(bytes + 4096 + 300, bytes + 100, 1000) != 0) _exit(8);
+    if (!transfer(IBV_WR_RDMA_READ, memory + 2000, from->lkey, memory + 4096 + 300)) _exit(9);
+    _exit(std::memcmp(bytes + 2000, bytes + 100, 1000) == 0 ? 0 : 10);
   };
   EXPECT_EXIT(run(), ::testing::ExitedWithCode(0), "");
 }
