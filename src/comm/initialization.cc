@@ -320,12 +320,12 @@ std::shared_ptr<transport::net::UserBuffers> Communicator::make_user_buffers() {
   if (network_ == nullptr ||
       (!network_->is_direct(/*is_send=*/true) && !network_->is_direct(/*is_send=*/false)))
     return nullptr;
-  auto made = std::make_shared<UserBuffers>(
-      UserBuffers::Options{.network = network_,
-                           .allocations = machine_,
-                           .is_registered = [this](const void* memory, size_t bytes) {
-                             return buffers_.is_registered(memory, bytes);
-                           }});
+  auto made = std::make_shared<UserBuffers>(UserBuffers::Options{
+      .network = network_,
+      .allocations = machine_,
+      .is_registered = [this](const void* memory,
+                              size_t bytes) { return buffers_.is_registered(memory, bytes); },
+      .registers_ahead = machine_.kind() == gpu::Kind::Cuda});
   buffers_.share(made);
   return made;
 }

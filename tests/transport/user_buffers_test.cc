@@ -172,6 +172,64 @@ TEST_F(UserBuffersTest, ThatAreRefusedAreNotAskedForAgain) {
   EXPECT_TRUE(buffers.reaches(at(0), 100, /*is_send=*/false));
 }
 
+// As with real GPUs, whose driver a proxy must not call.
+class AheadOfKernels : public UserBuffersTest {
+ protected:
+  void add(size_t offset, size_t bytes) {
+    registered.insert({at(offset), bytes});
+    ahead.add(at(offset), bytes);
+  }
+  UserBuffers ahead{{.network = network,
+                     .allocations = machine(),
+                     .is_registered =
+                         [this](const void* begin, size_t bytes) {
+                           return registered.contains({begin, bytes});
+                         },
+                     .registers_ahead = true}};
+};
+
+TEST_F(AheadOfKernels, BuffersAreRegisteredWhenAKernelIsQueued) {
+  add(4096, 8192);
+  EXPECT_EQ(ahead.find(at(4096), 8192, /*is_send=*/true), nullptr);
+  EXPECT_EQ(network->asked, 0);
+  for (int i = 0; i < 2; ++i) EXPECT_TRUE(ahead.reaches(at(5000), 100, /*is_send=*/true));
+  EXPECT_EQ(network->asked, 1);
+  EXPECT_NE(ahead.find(at(4096), 8192, /*is_send=*/true), nullptr);
+  EXPECT_EQ(ahead.find(at(4096), 8192, /*is_send=*/false), nullptr);
+  EXPECT_FALSE(ahead.reaches(at(4000), 100, /*is_send=*/true));
+  registered.clear();
+  ahead.remove_ended();
+  EXPECT_EQ(network->sends, 0);
+  EXPECT_FALSE(ahead.has_any());
+}
+
+TEST_F(AheadOfKernels, BuffersThatAreRefusedAreNotAskedForAgain) {
+  add(0, 4096);
+  network->refuses = true;
+  for (int i = 0; i < 2; ++i) EXPECT_FALSE(ahead.reaches(at(0), 100, /*is_send=*/true));
+  EXPECT_EQ(network->asked, 1);
+  EXPECT_EQ(ahead.find(at(0), 100, /*is_send=*/true), nullptr);
+}
+
+// Of two registrations of the same addresses the one whose memory was freed is not used.
+TEST_F(AheadOfKernels, MemoryThatWasFreedIsNotUsedAnyMore) {
+  const std::byte* const before = at(0);
+  add(0, kBytes);
+  EXPECT_TRUE(ahead.reaches(at(0), kBytes, /*is_send=*/true));
+  const auto old = ahead.find(at(0), 100, /*is_send=*/true);
+  memory.reset();
+  for (int i = 0; i < 8; ++i) {  // until one has the addresses
+    memory = machine().allocate(0, kBytes, /*shareable=*/true).take();
+    if (at(0) == before) break;
+  }
+  EXPECT_FALSE(ahead.reaches(before, 100, /*is_send=*/true));
+  EXPECT_EQ(ahead.find(before, 100, /*is_send=*/true), nullptr);
+  if (at(0) != before) return;
+  add(0, kBytes);
+  EXPECT_TRUE(ahead.reaches(at(0), 100, /*is_send=*/true));
+  EXPECT_NE(ahead.find(at(0), 100, /*is_send=*/true), old);
+}
+
 // ---- ends
 
 constexpr Key kKey{.tag = 3, .protocol = Protocol::Simple};

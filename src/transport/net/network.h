@@ -125,7 +125,7 @@ class Network {
     return Status::invalid_usage("network {} has no memory of GPUs", name_);
   }
   /// Memory of the user's, of this rank's GPU: for sending the device reads it, and never writes
-  /// it. After the first listen().
+  /// it. Any thread, after the first listen().
   virtual Result<std::shared_ptr<DirectMemory>> register_direct(void* /*data*/, size_t /*bytes*/,
                                                                 bool /*is_send*/) {
     return Status::invalid_usage("network {} has no memory of GPUs", name_);
