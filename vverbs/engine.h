@@ -1,5 +1,5 @@
-// The parts of a context's thread share these: connections (engine.cc) and datagrams
-// (datagrams.cc). Thread safety: all of it is called with the context's mutex held.
+// The parts of a context's thread share these. Thread safety: all of it is called with the
+// context's mutex held.
 #pragma once
 
 #include <sys/socket.h>
@@ -24,19 +24,64 @@ void append(std::vector<uint8_t>& bytes, const Value& value) {
   bytes.insert(bytes.end(), begin, begin + sizeof value);
 }
 
+template <typename Value>
+Outgoing only(const Value& value) {
+  Outgoing result;
+  append(result.head, value);
+  return result;
+}
+
+inline bool is_atomic(uint32_t opcode) {
+  return opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+}
+inline bool has_reply(uint32_t opcode) { return opcode == IBV_WR_RDMA_READ || is_atomic(opcode); }
+
+// --- stream.cc
+
 void watch(Context& context, int fd, uint64_t data, bool write, bool added, bool read = true);
 void close_socket(Socket& socket);
-Port& port_of(Context& context, QueuePair& pair);
-// Where the port of a context listens; `scope` is the interface for addresses of a link.
-socklen_t socket_address(const ibv_gid& gid, uint16_t port, uint32_t scope,
-                         sockaddr_storage& address);
+enum class Step { Done, Later, Broken, Unregistered };
+// Each moves what it can in a turn. The pair's memory has to allow `access`.
+Step write_out(Context& context, QueuePair& pair, Socket& socket, unsigned access);
+Step read_head(Socket& socket, size_t size);
+Step read_body(Context& context, QueuePair& pair, Socket& socket, unsigned access);
+// Copies registered bytes of the pieces that are memory of a real GPU to their shadows, or from
+// there: `bytes` from byte `skip` on. False: the driver refuses.
+bool copy_shadows(Context& context, const std::vector<Piece>& pieces, uint64_t skip, uint64_t bytes,
+                  bool is_from_gpu);
+
+// --- requester.cc
+
 void complete_first(Context& context, QueuePair& pair, ibv_wc_status status);
+// Closes the connection. Requests that are not acknowledged go over a new one.
+void lose_requester(QueuePair& pair);
+void hear_replies(Context& context, QueuePair& pair);
+// Retries and waits; `alarm` becomes the time of the next one if that is sooner.
+void check_times(Context& context, QueuePair& pair, Clock::time_point now,
+                 Clock::time_point& alarm);
+
+// --- responder.cc
+
+// Moves the next receive to the queue pair; false where none is posted.
+bool take_receive(Context& context, QueuePair& pair);
+void serve(Context& context, QueuePair& pair);
+void flush_responder(Context& context, QueuePair& pair);
+// Hears from a new connection which queue pair it wants.
+void welcome(Context& context, int fd);
+
+// --- faults.cc
+
+Port& port_of(Context& context, QueuePair& pair);
 // Lets the faults of the port strike; false where the message must not go.
 bool pass_faults(Context& context, QueuePair& pair, Request& request);
 bool is_of_gpu(Context& context, uint32_t key);
 void occupy(Port& port, uint64_t bytes);  // for as long as its rate needs
-// Moves the next receive to the queue pair; false where none is posted.
-bool take_receive(Context& context, QueuePair& pair);
+
+// --- address.cc
+
+// Where the port of a context listens; `scope` is the interface for addresses of a link.
+socklen_t socket_address(const ibv_gid& gid, uint16_t port, uint32_t scope,
+                         sockaddr_storage& address);
 
 // --- datagrams.cc
 
