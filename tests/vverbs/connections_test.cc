@@ -196,8 +196,8 @@ TEST_F(Connections, AreMadeUsedAndEnded) {
   end(listener);
 }
 
-// A program that looks for events, when they come, and for completions in turn, and had no core when
-// both came.
+// A program that looks for events, when they come, and for completions in turn, and had no core
+// when both came.
 TEST_F(Connections, EndBehindTheirCompletions) {
   rdma_cm_id* const listener = listen();
   rdma_cm_id* const a = reach(rdma_get_src_port(listener));
