@@ -200,13 +200,18 @@ Status Communicator::end_device_comm(const void* window) {
   const InUse in_use = use("ncclDevCommDestroy");
   TRY(buffers_.withdraw_device_comm(window));
   if (window == nullptr) return {};
-  const Result<bool> is_idle = machine_.drain(device(), Deadline::after({}));
+  Result<std::shared_ptr<gpu::Backlog>> kernels = machine_.backlog(device());
+  if (!kernels.is_ok()) {
+    keep_buffers(kernels.status());
+    return {};
+  }
+  const Result<bool> is_idle = kernels.value()->await(Deadline::after({}));
   if (is_idle.is_ok() && is_idle.value()) {
     release_device_comm(window);
     return {};
   }
   // A kernel that uses it may be running, and needs its memory and its proxy.
-  call_after_kernels("ncclDevCommDestroy", [this, window] {
+  call_after_kernels("ncclDevCommDestroy", std::move(kernels).take(), [this, window] {
     const InUse held = use("ncclDevCommDestroy");
     if (!is_over()) release_device_comm(window);  // else it ended with the communicator
   });

@@ -261,11 +261,14 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void hand_over();
   void network_failed(Status why);
   void leave();
-  bool are_kernels_done();
-  void await_kernels(const char* function, const std::function<void()>& release);
-  void call_after_kernels(const char* function, std::function<void()> release);
-  void release_after_kernels();
-  void release_after_graphs();
+  Result<std::shared_ptr<gpu::Backlog>> work_of_user();
+  void keep_buffers(const Status& why);
+  void await_kernels(const char* function, gpu::Backlog& kernels,
+                     const std::function<void()>& release);
+  void call_after_kernels(const char* function, std::shared_ptr<gpu::Backlog> kernels,
+                          std::function<void()> release);
+  void release_after_kernels(const std::shared_ptr<gpu::Backlog>& kernels);
+  void release_after_graphs(const std::shared_ptr<gpu::Backlog>& kernels);
   void release();
 
   gpu::Machine& machine_;

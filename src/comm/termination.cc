@@ -214,42 +214,51 @@ Status Communicator::give_back() {
   if (status.is_ok()) hand_over();
   leave();
   const char* const how = lifetime_.waits().raised() ? "Abort" : "Destroy";
+  // Now, and not when the graphs are gone: captures of the program may have begun by then.
+  Result<std::shared_ptr<gpu::Backlog>> kernels = work_of_user();
+  if (!kernels.is_ok()) {
+    keep_buffers(kernels.status());
+    return status;
+  }
   is_left_to_graphs_.store(true, std::memory_order_relaxed);  // see network_failed()
-  if (graphs_->call_after_last([self = shared_from_this()] { self->release_after_graphs(); })) {
+  if (graphs_->call_after_last([self = shared_from_this(), kernels = kernels.value()] {
+        self->release_after_graphs(kernels);
+      })) {
     LOG(Info, Destroy,
         "{} - {} COMPLETE; graphs that hold its operations keep its memory until they are "
         "destroyed",
         describe(), how);
     return status;
   }
-  release_after_kernels();
+  release_after_kernels(kernels.value());
   LOG(Info, Destroy, "{} - {} COMPLETE", describe(), how);
   return status;
 }
 
-// Has the device done all that may use windows or device communicators? Only the user knows which
-// kernels do. An abort ends the waits of kernels that look at its flag, and of kernels that wait
-// for the proxy of their networking, which goes on.
-bool Communicator::are_kernels_done() {
+// The device's work that may use windows or device communicators; null: none does. Only the user
+// knows which kernels do. An abort ends the waits of kernels that look at its flag, and of kernels
+// that wait for the proxy of their networking, which goes on.
+Result<std::shared_ptr<gpu::Backlog>> Communicator::work_of_user() {
   const registry::DeviceComms* const made = buffers_.device_comms();
   const registry::Windows* const windows = buffers_.windows();
   const bool may_run = (made != nullptr && made->has_any()) ||
                        (lifetime_.waits().raised() && windows != nullptr && windows->had_any());
-  if (!may_run) return true;
-  const Result<bool> is_idle = machine_.drain(device(), Deadline::after(kKernelTime));
-  return is_idle.is_ok() && is_idle.value();
+  if (!may_run) return std::shared_ptr<gpu::Backlog>();
+  return machine_.backlog(device());
 }
 
-// Calls `release` once the device has done all work queued before.
-void Communicator::await_kernels(const char* function, const std::function<void()>& release) {
+void Communicator::keep_buffers(const Status& why) {
+  LOG(Warn, All, "{}: its buffers are not given back: {}", describe(), why.message());
+  keep_for_ever(shared_from_this());
+}
+
+// Calls `release` once the device has done that work.
+void Communicator::await_kernels(const char* function, gpu::Backlog& kernels,
+                                 const std::function<void()>& release) {
   const log::ScopedDevice speaks_for(device());
   for (Deadline look = Deadline::after(kPatience);; look = Deadline::never()) {
-    const Result<bool> is_idle = machine_.drain(device(), look);
-    if (!is_idle.is_ok()) {
-      LOG(Warn, All, "{}: its buffers are not given back: {}", describe(),
-          is_idle.status().message());
-      return keep_for_ever(shared_from_this());
-    }
+    const Result<bool> is_idle = kernels.await(look);
+    if (!is_idle.is_ok()) return keep_buffers(is_idle.status());
     if (is_idle.value()) return release();
     log::write(log::Level::Warn, {__builtin_FILE(), __builtin_LINE()}, function,
                fmt::format("rank {} of {} keeps memory of device communicators and windows: "
@@ -260,21 +269,22 @@ void Communicator::await_kernels(const char* function, const std::function<void(
 }
 
 // await_kernels(), on a thread of its own.
-void Communicator::call_after_kernels(const char* function, std::function<void()> release) {
-  auto work = [self = shared_from_this(), function, release = std::move(release)] {
-    self->await_kernels(function, release);
-  };
+void Communicator::call_after_kernels(const char* function, std::shared_ptr<gpu::Backlog> kernels,
+                                      std::function<void()> release) {
+  auto work = [self = shared_from_this(), function, kernels = std::move(kernels),
+               release = std::move(release)] { self->await_kernels(function, *kernels, release); };
   Result<Thread> thread = Thread::start("nccl-release", std::move(work));
   if (thread.is_ok()) return thread.value().detach();
-  LOG(Warn, All, "{}: its buffers are not given back: {}", describe(), thread.status().message());
-  keep_for_ever(shared_from_this());
+  keep_buffers(thread.status());
 }
 
-void Communicator::release_after_kernels() {
-  if (are_kernels_done()) return release();
+void Communicator::release_after_kernels(const std::shared_ptr<gpu::Backlog>& kernels) {
+  if (kernels == nullptr) return release();
+  const Result<bool> is_idle = kernels->await(Deadline::after(kKernelTime));
+  if (is_idle.is_ok() && is_idle.value()) return release();
   LOG(Info, Destroy, "{}: kernels on device {} keep its memory until they end", describe(),
       device());
-  call_after_kernels("ncclCommDestroy", [this] { release(); });
+  call_after_kernels("ncclCommDestroy", kernels, [this] { release(); });
 }
 
 // A peer that has not come to this rank's last operations yet connects when it does, and would find
@@ -332,11 +342,11 @@ void Communicator::leave() {
 
 // The last launch is done, and its data may still be on their way to other machines.
 // Whoever reads nothing for so long has it from its system when it goes on.
-void Communicator::release_after_graphs() {
+void Communicator::release_after_graphs(const std::shared_ptr<gpu::Backlog>& kernels) {
   if (endpoint_ != nullptr && !lifetime_.waits().raised() &&
       !endpoint_->await_flush(Deadline::after(kPatience)))
     endpoint_->set_farewell(transport::Farewell::Unread);
-  release_after_kernels();
+  release_after_kernels(kernels);
 }
 
 // Gives back the resources of kernels.

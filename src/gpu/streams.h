@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include "base/status.h"
 #include "base/wait.h"
@@ -35,6 +36,15 @@ class Event : public Owner<Streams, Event> {
  private:
   friend Owner<Streams, Event>;
   static Status give_back(Streams& from, void* handle);
+};
+
+/// The work that this process has queued on a device by some moment (Streams::backlog()).
+class Backlog {
+ public:
+  virtual ~Backlog() = default;
+  /// Waits until it is done: true, or false at the deadline. Disturbs no capture. Thread safety:
+  /// one thread at a time.
+  virtual Result<bool> await(Deadline deadline) = 0;
 };
 
 class Streams {
@@ -65,11 +75,14 @@ class Streams {
   virtual Status call_host(int device, StreamHandle stream, void (*function)(void*),
                            void* data) = 0;
 
-  /// Waits until all work queued so far on all streams of `device` by this process is done: true,
-  /// or false at the deadline. Does not depend on streams that still exist. On CUDA not possible
-  /// while a stream of the device is capturing: it is refused, and all such captures are
-  /// invalidated.
-  virtual Result<bool> drain(int device, Deadline deadline) = 0;
+  /// Returns the work of all streams of `device`, also of streams that are gone. On CUDA not
+  /// possible while a stream of the device is capturing: it is refused, and all such captures are
+  /// invalidated. With drivers before CUDA 12.5, a capture that begins a moment later is, too.
+  virtual Result<std::shared_ptr<Backlog>> backlog(int device) = 0;
+  /// Awaits the work that is queued now.
+  Result<bool> drain(int device, Deadline deadline) {
+    return TRY(backlog(device))->await(deadline);
+  }
 
  protected:
   friend class Stream;

@@ -1,4 +1,6 @@
 // What graphs wait for, and what waits for them, beyond the streams they are launched on.
+#include <dlfcn.h>
+
 #include <atomic>
 #include <thread>
 
@@ -215,6 +217,27 @@ TEST_P(Gpu, WaitingForAnEventDisturbsNoCapture) {
   EXPECT_FALSE(must(machine->await_event(event, Deadline::after(milliseconds(1)))));
   gate.open();
   EXPECT_TRUE(must(machine->await_event(event, Deadline::never())));
+  EXPECT_EQ(must(machine->capture_of(0, stream.handle())).state, CaptureState::Active);
+  ASSERT_OK(machine->end_capture(0, stream.handle()));
+}
+
+// A backlog is made once, and can then be awaited whatever the program captures.
+TEST_P(Gpu, WaitingForABacklogDisturbsNoCapture) {
+  if (GetParam() == Kind::Cuda &&
+      dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuCtxRecordEvent") == nullptr)
+    GTEST_SKIP() << "a driver before CUDA 12.5: a thread waits, which may begin after the capture";
+  Memory memory = allocate(1);
+  Stream stream = must(machine->create_stream(0));
+  Stream live = must(machine->create_stream(0));
+  Gate gate;
+  ASSERT_OK(machine->call_host(0, live.handle(), &Gate::pass, &gate));
+  const std::shared_ptr<Backlog> backlog = must(machine->backlog(0));
+  EXPECT_FALSE(must(backlog->await(Deadline::after(milliseconds(1)))));
+  ASSERT_OK(machine->begin_capture(0, stream.handle()));
+  ASSERT_OK(machine->set_async(memory.data(), 1, 4, 0, stream.handle()));
+  EXPECT_FALSE(must(backlog->await(Deadline::after(milliseconds(1)))));
+  gate.open();
+  EXPECT_TRUE(must(backlog->await(Deadline::never())));
   EXPECT_EQ(must(machine->capture_of(0, stream.handle())).state, CaptureState::Active);
   ASSERT_OK(machine->end_capture(0, stream.handle()));
 }

@@ -138,7 +138,7 @@ class CudaMachine final : public Machine {
   Status set_async(void* target, uint8_t value, size_t bytes, int device,
                    StreamHandle stream) override;
   Status call_host(int device, StreamHandle stream, void (*function)(void*), void* data) override;
-  Result<bool> drain(int device, Deadline deadline) override;
+  Result<std::shared_ptr<Backlog>> backlog(int device) override;
 
   Status begin_capture(int device, StreamHandle stream) override;
   Result<Graph> end_capture(int device, StreamHandle stream) override;
@@ -189,7 +189,6 @@ class CudaMachine final : public Machine {
   Status zero(int device, CuPointer address, size_t bytes);
   Result<ScopedContext> enter_any();
   Status check_drain(CuResult result, const char* call, int device);
-  Result<bool> synchronize_aside(int device, Deadline deadline);
   static CuAllocationProperties allocation_properties(const Device& owner, bool shareable);
   Result<size_t> granularity_of(int device, const CuAllocationProperties& properties);
   Result<Fd> export_allocation(CuAllocation allocation);

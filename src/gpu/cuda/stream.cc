@@ -2,8 +2,11 @@
 // context current: the meaning of 0, 1 and 2 depends on it.
 #include <bit>
 #include <chrono>
+#include <functional>
 #include <future>
+#include <memory>
 #include <thread>
+#include <utility>
 
 #include "gpu/cuda/machine.h"
 
@@ -166,31 +169,59 @@ Status CudaMachine::check_drain(CuResult result, const char* call, int device) {
   return driver_.check(result, "{}(device {})", call, device);
 }
 
-Result<bool> CudaMachine::drain(int device, Deadline deadline) {
-  if (driver_.cuCtxRecordEvent == nullptr) return synchronize_aside(device, deadline);
-  CuContext primary = TRY(context(device));
-  const Event event = TRY(create_event(device, /*timing=*/false));
-  TRY(check_drain(driver_.cuCtxRecordEvent(primary, as_event(event)), "cuCtxRecordEvent", device));
-  return await_event(event, deadline);
-}
+namespace {
 
-// drain() for drivers before CUDA 12.5, which can wait for a whole context only without a deadline:
-// a thread of its own does, and is left behind when it takes too long.
-Result<bool> CudaMachine::synchronize_aside(int device, Deadline deadline) {
-  CuContext primary = TRY(context(device));
-  std::promise<CuResult> promise;
-  std::future<CuResult> done = promise.get_future();
-  std::thread([&driver = driver_, primary, promise = std::move(promise)]() mutable {
-    CuResult result = driver.cuCtxSetCurrent(primary);
-    if (result == kCuSuccess) result = driver.cuCtxSynchronize();
-    promise.set_value(result);
-  }).detach();
-  while (done.wait_for(std::chrono::milliseconds(deadline.poll_milliseconds(100))) !=
-         std::future_status::ready) {
-    if (deadline.passed()) return false;
+class RecordedBacklog final : public Backlog {
+ public:
+  RecordedBacklog(Streams& machine, Event event) : machine_(machine), event_(std::move(event)) {}
+  Result<bool> await(Deadline deadline) override { return machine_.await_event(event_, deadline); }
+
+ private:
+  Streams& machine_;
+  const Event event_;
+};
+
+// For drivers before CUDA 12.5, which can wait for a whole context only without a deadline: a
+// thread of its own does, and is left behind when it takes too long.
+class SynchronizedBacklog final : public Backlog {
+ public:
+  using Check = std::function<Status(CuResult)>;
+  SynchronizedBacklog(const Driver& driver, CuContext context, Check check)
+      : check_(std::move(check)) {
+    std::promise<CuResult> promise;
+    done_ = promise.get_future().share();
+    std::thread([&driver, context, promise = std::move(promise)]() mutable {
+      CuResult result = driver.cuCtxSetCurrent(context);
+      if (result == kCuSuccess) result = driver.cuCtxSynchronize();
+      promise.set_value(result);
+    }).detach();
   }
-  TRY(check_drain(done.get(), "cuCtxSynchronize", device));
-  return true;
+  Result<bool> await(Deadline deadline) override {
+    while (done_.wait_for(std::chrono::milliseconds(deadline.poll_milliseconds(100))) !=
+           std::future_status::ready) {
+      if (deadline.passed()) return false;
+    }
+    TRY(check_(done_.get()));
+    return true;
+  }
+
+ private:
+  const Check check_;
+  std::shared_future<CuResult> done_;
+};
+
+}  // namespace
+
+Result<std::shared_ptr<Backlog>> CudaMachine::backlog(int device) {
+  CuContext primary = TRY(context(device));
+  if (driver_.cuCtxRecordEvent == nullptr)
+    return std::shared_ptr<Backlog>(
+        std::make_shared<SynchronizedBacklog>(driver_, primary, [this, device](CuResult result) {
+          return check_drain(result, "cuCtxSynchronize", device);
+        }));
+  Event event = TRY(create_event(device, /*timing=*/false));
+  TRY(check_drain(driver_.cuCtxRecordEvent(primary, as_event(event)), "cuCtxRecordEvent", device));
+  return std::shared_ptr<Backlog>(std::make_shared<RecordedBacklog>(*this, std::move(event)));
 }
 
 }  // namespace niccolite::gpu::cuda

@@ -47,6 +47,22 @@ bool is_said_to_tear(const std::string& pairs, int a, int b) {
 }
 
 class Driver final : public VirtualMachine, public DriverCalls {
+  class Backlog final : public gpu::Backlog {
+   public:
+    Backlog(int device, std::function<Error(Deadline)> await)
+        : device_(device), await_(std::move(await)) {}
+    Result<bool> await(Deadline deadline) override {
+      const Error error = await_(deadline);
+      if (error == Error::NotReady) return false;
+      if (error != Error::None) return refused(error, "wait for {} of", "the work", device_);
+      return true;
+    }
+
+   private:
+    const int device_;
+    const std::function<Error(Deadline)> await_;
+  };
+
  public:
   explicit Driver(Runtime& runtime)
       : runtime_(runtime), multicast_(runtime.memory(), runtime.visible()) {}
@@ -470,12 +486,12 @@ class Driver final : public VirtualMachine, public DriverCalls {
     return runtime_.use_word(device, stream, WriteValue{address, value, bytes});
   }
 
-  Result<bool> drain(int device, Deadline deadline) override {
+  Result<std::shared_ptr<gpu::Backlog>> backlog(int device) override {
     TRY(check_device("wait for the work of a device", device));
-    const Error error = runtime_.drain(device, deadline);
-    if (error == Error::NotReady) return false;
+    std::function<Error(Deadline)> await;
+    const Error error = runtime_.backlog(device, &await);
     if (error != Error::None) return refused(error, "wait for {} of", "the work", device);
-    return true;
+    return std::shared_ptr<gpu::Backlog>(std::make_shared<Backlog>(device, std::move(await)));
   }
 
   Status begin_capture(int device, StreamHandle stream) override {

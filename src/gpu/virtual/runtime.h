@@ -79,6 +79,8 @@ class Runtime {
   Error synchronize_device(int device);
   /// Waits for all work queued so far, captures apart; NotReady at the deadline.
   Error drain(int device, Deadline deadline);
+  /// Sets `await` to a function that does that, for the work that is queued now.
+  Error backlog(int device, std::function<Error(Deadline)>* await);
 
   // ---- streams
   Error create_stream(int device, bool blocking, int priority, StreamHandle* out);

@@ -244,14 +244,17 @@ Error Runtime::synchronize_device(int number) {
   return wait(tails);
 }
 
-Error Runtime::drain(int device, Deadline deadline) {
+Error Runtime::backlog(int device, std::function<Error(Deadline)>* await) {
   if (!is_device(device)) return Error::InvalidDevice;
-  std::vector<OperationPtr> tails;
-  {
-    std::lock_guard lock(mutex_);
-    tails = unfinished_tails(device);
-  }
-  return wait(tails, deadline);
+  std::lock_guard lock(mutex_);
+  *await = [tails = unfinished_tails(device)](Deadline deadline) { return wait(tails, deadline); };
+  return Error::None;
+}
+
+Error Runtime::drain(int device, Deadline deadline) {
+  std::function<Error(Deadline)> await;
+  TRY_VIRTUAL(backlog(device, &await));
+  return await(deadline);
 }
 
 Error Runtime::copy(int device, StreamHandle handle, Copy copy, bool waits) {

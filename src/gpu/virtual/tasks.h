@@ -55,7 +55,7 @@ class VirtualMachine : public Machine, public EventWorkers {
 /// The entry point of the virtual driver. `interface_version` must be kInterfaceVersion, else null:
 /// the two libraries are of different builds. Signature: VirtualMachine*
 /// niccolite_virtual_driver(int interface_version).
-inline constexpr int kInterfaceVersion = 16;
+inline constexpr int kInterfaceVersion = 17;
 inline constexpr const char* kEntryPoint = "niccolite_virtual_driver";
 
 }  // namespace niccolite::gpu::virtual_
