@@ -130,7 +130,7 @@ void Gin::serve() {
       rest.take();
   }
   // Kernels have ended, and the queues hold their last operations.
-  for (bool has_moved = true; has_moved || is_under_way(); has_moved = look()) {
+  for (bool has_moved = true; has_moved || !end_if_idle(); has_moved = look()) {
     if (has_moved)
       rest.begin_again();
     else
@@ -146,10 +146,11 @@ bool Gin::look() {
   return look_here() || has_moved;
 }
 
-bool Gin::is_under_way() {
-  std::lock_guard lock(gets_mutex_);
-  return !asked_.empty() || !answers_.empty() ||
-         std::ranges::any_of(transfers_, [](const auto& of_queue) { return !of_queue.empty(); });
+// Nothing is under way, and no get comes any more: true.
+bool Gin::end_if_idle() {
+  return answers_.empty() &&
+         std::ranges::all_of(transfers_, [](const auto& of_queue) { return of_queue.empty(); }) &&
+         asked_.close_if_empty();
 }
 
 // The queues for ranks of this machine.
@@ -397,12 +398,7 @@ void Gin::drop(Transfer& transfer) {
 // Sends bytes that ranks of other machines have asked for, as far as there is room. Nothing was
 // sent: false.
 bool Gin::answer_gets() {
-  {
-    std::lock_guard lock(gets_mutex_);
-    answers_.insert(answers_.end(), std::make_move_iterator(asked_.begin()),
-                    std::make_move_iterator(asked_.end()));
-    asked_.clear();
-  }
+  for (Request& asked : asked_.take()) answers_.push_back(std::move(asked));
   bool has_moved = false;
   for (auto request = answers_.begin(); request != answers_.end();) {
     const Result<bool> is_answered = is_over() ? Result<bool>(true) : answer(*request, has_moved);
@@ -522,6 +518,11 @@ Result<Gin::Place> Gin::find_for(int from, const GinChunk& chunk, uint64_t bytes
   return Place{std::move(window), data};
 }
 
+Status Gin::too_late(int from) {
+  return Status::remote_error(
+      "a kernel of rank {} gets from a rank that has destroyed the device communicator", from);
+}
+
 Status Gin::land(int from, const GinChunk& chunk, const std::byte* data) {
   switch (chunk.kind) {
     case GinChunk::Kind::Data: {
@@ -543,13 +544,12 @@ Status Gin::land(int from, const GinChunk& chunk, const std::byte* data) {
     }
     case GinChunk::Kind::Get: {
       Place source = TRY(find_for(from, chunk, chunk.amount));
-      std::lock_guard lock(gets_mutex_);
-      asked_.push_back({.from = from,
-                        .number = chunk.request,
-                        .source = std::move(source),
-                        .bytes = chunk.amount,
-                        .sent = 0});
-      return {};
+      const bool is_taken = asked_.add({.from = from,
+                                        .number = chunk.request,
+                                        .source = std::move(source),
+                                        .bytes = chunk.amount,
+                                        .sent = 0});
+      return is_taken ? Status() : too_late(from);
     }
     case GinChunk::Kind::GetData: {
       Place target;

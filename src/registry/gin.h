@@ -36,6 +36,7 @@
 #include "executor/protocol/fifo.h"
 #include "gpu/streams.h"
 #include "registry/gin_chunk.h"
+#include "registry/gin_inbox.h"
 #include "registry/gin_memory.h"
 #include "registry/windows.h"
 
@@ -87,6 +88,8 @@ class Gin {
   void ask_to_stop();
   bool has_ended() const { return has_ended_.load(std::memory_order_relaxed); }
 
+  /// The failure of a get by a kernel of rank `from` that comes when nobody answers any more.
+  static Status too_late(int from);
   /// A chunk for this device communicator has come. On the thread of a proxy of the network.
   Status land(int from, const GinChunk& chunk, const std::byte* data) EXCLUDES(gets_mutex_);
 
@@ -131,7 +134,7 @@ class Gin {
   bool look();
   bool look_here();
   bool look_beyond(size_t queue);
-  bool is_under_way() EXCLUDES(gets_mutex_);
+  bool end_if_idle();
   Status check(const Item& item) const;
   Status copy_here(Item& item, size_t place, bool& has_copied);
   Result<bool> send(int peer, const GinChunk& chunk,
@@ -171,7 +174,7 @@ class Gin {
   bool has_failed_ = false;
   std::mutex gets_mutex_;
   std::map<uint64_t, Get> gets_ GUARDED_BY(gets_mutex_);  // by number of the request
-  std::deque<Request> asked_ GUARDED_BY(gets_mutex_);
+  GinInbox<Request> asked_;
   std::deque<Request> answers_;  // under way
   std::atomic<bool> stops_{false}, has_ended_{true};
   Thread thread_;

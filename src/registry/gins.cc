@@ -105,9 +105,7 @@ Status Gins::land(int from, std::span<const std::byte> bytes) {
                                   chunk.communicator);
   }
   if (gin != nullptr) return gin->land(from, chunk, bytes.data() + kPutDataAt);
-  if (chunk.kind == GinChunk::Kind::Get)
-    return Status::remote_error(
-        "a kernel of rank {} gets from a rank that has destroyed the device communicator", from);
+  if (chunk.kind == GinChunk::Kind::Get) return Gin::too_late(from);
   return {};  // nobody waits for it any more
 }
 
