@@ -85,8 +85,9 @@ TEST(Spread, ByInstructionLetsReductionsWeighAsMuchAsThoseOfAllTheirOperands) {
 TEST(Spread, ByInstructionIsForEveryCollective) {
   std::set<Collective> collectives;
   for (const Form* form : forms_with(Spread::ByInstruction))
-    if (!form->counts_ranks_of_machine)
+    if (!form->counts_ranks_of_machine) {
       EXPECT_TRUE(collectives.insert(form->collective).second) << form->name;
+    }
   EXPECT_EQ(collectives.size(), size_t{schedule::kCollectives} - 1);  // all but messages
 }
 
