@@ -57,8 +57,8 @@ uint32_t most_pointers(const Program& program, const CompactWorker& worker) {
   return most;
 }
 
-/// Groups of workers of one pattern channel, by their numbers, that share warps, and the warps of its
-/// CTAs that each group gets.
+/// Groups of workers of one pattern channel, by their numbers, that share warps, and the warps of
+/// its CTAs that each group gets.
 struct ChannelWarps {
   std::vector<std::vector<uint32_t>> workers;
   std::vector<uint32_t> warps;
