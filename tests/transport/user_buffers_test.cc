@@ -172,7 +172,7 @@ TEST_F(UserBuffersTest, ThatAreRefusedAreNotAskedForAgain) {
   EXPECT_TRUE(buffers.reaches(at(0), 100, /*is_send=*/false));
 }
 
-// As with real GPUs, whose driver a proxy must not call.
+// Real GPUs are used in this way, since a proxy must not call their driver.
 class AheadOfKernels : public UserBuffersTest {
  protected:
   void add(size_t offset, size_t bytes) {
@@ -211,7 +211,7 @@ TEST_F(AheadOfKernels, BuffersThatAreRefusedAreNotAskedForAgain) {
   EXPECT_EQ(ahead.find(at(0), 100, /*is_send=*/true), nullptr);
 }
 
-// Of two registrations of the same addresses the one whose memory was freed is not used.
+// Two registrations have the same addresses. The memory of one was freed, and is not used.
 TEST_F(AheadOfKernels, MemoryThatWasFreedIsNotUsedAnyMore) {
   const std::byte* const before = at(0);
   add(0, kBytes);

@@ -19,6 +19,12 @@ struct WithPlaces : Operation {
   static constexpr bool kHasPlaces = true;
 };
 
+/// One of the tables of PlacesArea.
+template <typename T>
+__device__ __forceinline__ const T* table_at(uint32_t at) {
+  return reinterpret_cast<const T*>(ptx::shared_memory() + at);
+}
+
 /// The chunk that an instruction moves in a round, and the ends of connections where it needs no
 /// slot.
 template <typename Operation>
@@ -94,17 +100,13 @@ class ChunkInPlace {
   }
 
   __device__ __forceinline__ const InstructionPlaces& of_instruction() const {
-    return table<InstructionPlaces>(
+    return table_at<InstructionPlaces>(
         cta_.header.places.instructions_at)[&instruction_ - cta_.instructions];
   }
 
  private:
-  template <typename T>
-  __device__ __forceinline__ static const T* table(uint32_t at) {
-    return reinterpret_cast<const T*>(ptx::shared_memory() + at);
-  }
   __device__ __forceinline__ const PortPlaces& of_port(uint16_t port) const {
-    return table<PortPlaces>(cta_.header.places.ports_at)[port];
+    return table_at<PortPlaces>(cta_.header.places.ports_at)[port];
   }
   __device__ __forceinline__ relay::Place& place_of(uint16_t port, uint64_t step) const {
     const uint32_t depth = cta_.header.shape.depth;
@@ -117,59 +119,58 @@ class ChunkInPlace {
   const Chunk chunk_;
 };
 
-/// Calls function(number of a port) for each port of the worker that has places.
+/// Calls function(number of a port) for each port with places of the calling thread's worker.
 template <typename Function>
-__device__ __forceinline__ void for_each_port_with_places(const Cta& cta, const WorkerTask& task,
-                                                          bool is_send, Function&& function) {
-  for (uint32_t i = task.first; i < uint32_t{task.first} + task.count; ++i) {
-    const CompactInstruction& instruction = cta.instructions[i];
-    const PortUse* uses = cta.uses + (is_send ? instruction.send : instruction.receive);
-    const uint32_t count = is_send ? instruction.send_count : instruction.receive_count;
-    for (uint32_t p = 0; p < count; ++p) {
-      if (uses[p].use == 0 && cta.ports[uses[p].port].has_places != 0) function(uses[p].port);
-    }
-  }
+__device__ __forceinline__ void for_each_port_with_places(const Cta& cta, bool is_send,
+                                                          Function&& function) {
+  const PlacesArea& area = cta.header.places;
+  const WorkerPlaces& own = table_at<WorkerPlaces>(area.workers_at)[role_of_warp(cta.header)];
+  const uint16_t* ports = table_at<uint16_t>(area.lists_at) + own.first;
+  const uint32_t first = is_send ? own.receives : 0;
+  const uint32_t end = own.receives + (is_send ? own.sends : 0);
+  for (uint32_t p = first; p < end; ++p) function(ports[p]);
 }
 
 /// Makes places for the next chunks of a worker, as far as their memory is nobody else's. By the
 /// thread that takes them back, behind a barrier of the worker, which is about to run instruction
 /// `next` of the program in `round`.
 template <typename Operation>
-__device__ __forceinline__ void make_places(const Cta& cta, const WorkerTask& task, uint32_t next,
-                                            uint32_t round) {
-  const auto* receives =
-      reinterpret_cast<const uint16_t*>(ptx::shared_memory() + cta.header.places.receives_at);
-  const auto* ports =
-      reinterpret_cast<const PortPlaces*>(ptx::shared_memory() + cta.header.places.ports_at);
+__device__ __forceinline__ void make_places(const Cta& cta, uint32_t next, uint32_t round) {
+  const PlacesArea& area = cta.header.places;
   // Calls function(chunk, number of the port, step) for all; returns whether there are any.
   const auto for_each_place = [&](bool is_last, auto&& function) {
     bool any = false;
-    for_each_port_with_places(cta, task, /*is_send=*/false, [&](uint16_t number) {
+    for_each_port_with_places(cta, /*is_send=*/false, [&](uint16_t number) {
       PortState& port = cta.ports[number];
+      const uint16_t* receives = table_at<uint16_t>(area.receives_at) +
+                                 table_at<PortPlaces>(area.ports_at)[number].receives;
       const uint64_t done = ptx::load_relaxed_shared(&port.completed);
       uint64_t step = static_cast<int64_t>(port.in_places - done) < 0 ? done : port.in_places;
+      bool any_here = false;
       for (; static_cast<int64_t>(step - port.end) < 0 && step - done < cta.header.shape.depth;
            ++step) {
         const auto at = static_cast<uint32_t>(step - port.base);
         const uint32_t of_round = at / port.steps;
-        const uint16_t instruction = receives[ports[number].receives + at % port.steps];
-        const ChunkInPlace<Operation> chunk(cta, cta.instructions[instruction], of_round);
+        const ChunkInPlace<Operation> chunk(cta, cta.instructions[receives[at % port.steps]],
+                                            of_round);
         if (!chunk.is_placed(number)) continue;
         const uint32_t from = chunk.of_instruction().placed_from;
         const bool is_free = from == InstructionPlaces::kAnyTime || round > of_round ||
                              (round == of_round && next >= from);
         if (!is_free) break;
         function(chunk, number, step);
-        any = true;
+        any_here = true;
       }
-      if (is_last) port.in_places = step;
+      if (is_last || !any_here) port.in_places = step;
+      any |= any_here;
     });
     return any;
   };
   const bool any = for_each_place(false, [](const ChunkInPlace<Operation>& chunk, uint16_t port,
                                             uint64_t step) { chunk.place_note(port, step); });
+  if (!any) return;
   // Also behind all accesses to the memory that came before, whoever made them.
-  if (any) ptx::fence_system();
+  ptx::fence_system();
   for_each_place(true, [](const ChunkInPlace<Operation>& chunk, uint16_t port, uint64_t step) {
     chunk.place_address(port, step);
   });
@@ -177,9 +178,9 @@ __device__ __forceinline__ void make_places(const Cta& cta, const WorkerTask& ta
 
 /// Waits by one thread of a worker that has done all, behind a barrier, until its chunks have left
 /// their places. False: aborted.
-__device__ __forceinline__ bool await_acknowledgements(const Cta& cta, const WorkerTask& task) {
+__device__ __forceinline__ bool await_acknowledgements(const Cta& cta) {
   bool live = true;
-  for_each_port_with_places(cta, task, /*is_send=*/true, [&](uint16_t number) {
+  for_each_port_with_places(cta, /*is_send=*/true, [&](uint16_t number) {
     const PortState& port = cta.ports[number];
     for (SimpleWait wait(cta.header, *cta.work); live;) {
       // [cached] pairs with the service warp's.

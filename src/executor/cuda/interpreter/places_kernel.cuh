@@ -16,18 +16,18 @@ __device__ __forceinline__ void run_in_places(const Cta& cta, const WorkerTask& 
   const CompactInstruction* const first = cta.instructions + task.first;
   const uint32_t count = task.count;
   bool live = true;
-  if (leads) make_places<Operation>(cta, task, task.first, /*round=*/0);
+  if (leads) make_places<Operation>(cta, task.first, /*round=*/0);
   for (uint32_t round = 0; live && round < cta.work->partition.rounds; ++round) {
     for (uint32_t i = 0; live && i < count; ++i) {
       live = simple_step<Operation>(cta, worker, first[i], round, count == 1, pointers);
       if (!live || !leads) continue;
       const bool ends_round = i + 1 == count;
-      make_places<Operation>(cta, task, task.first + (ends_round ? 0 : i + 1),
+      make_places<Operation>(cta, task.first + (ends_round ? 0 : i + 1),
                              round + (ends_round ? 1 : 0));
     }
   }
   worker.barrier();  // behind the last set_sent_from_place()
-  if (leads && !(live && await_acknowledgements(cta, task))) leave_advertisements(cta);
+  if (leads && !(live && await_acknowledgements(cta))) leave_advertisements(cta);
 }
 
 template <typename Of>

@@ -146,11 +146,22 @@ struct alignas(8) InstructionPlaces {
 };
 static_assert(sizeof(InstructionPlaces) == 8);
 
+/// The ports with places of a worker: the first ones of its list receive, the others send.
+struct WorkerPlaces {
+  uint16_t first;  // of the list
+  uint16_t receives;
+  uint16_t sends;
+  bool operator==(const WorkerPlaces&) const = default;
+};
+static_assert(sizeof(WorkerPlaces) == 6);
+
 /// Their tables: bytes from the start of shared memory.
 struct PlacesArea {
   uint32_t ports_at;         // PortPlaces [port]
   uint32_t instructions_at;  // InstructionPlaces [instruction]
   uint32_t receives_at;      // uint16_t: by port, the instructions that receive there, in order
+  uint32_t workers_at;       // WorkerPlaces [worker]
+  uint32_t lists_at;         // uint16_t: the lists of workers
 };
 
 /// How far an end of a connection is with the advertisement of an operation

@@ -62,6 +62,37 @@ bool may_have_places(const Launch& launch) {
                              [](const PortAddress& port) { return port.user_memory != nullptr; });
 }
 
+namespace {
+
+/// Lists the ports with places of each worker.
+void add_workers(const Program& program, Places& places) {
+  for (const CompactWorker& worker : program.workers) {
+    const auto first = static_cast<uint16_t>(places.lists.size());
+    const auto add = [&](bool is_send) {
+      const size_t before = places.lists.size();
+      for (size_t i = worker.first; i < size_t{worker.first} + worker.count; ++i) {
+        const CompactInstruction& instruction = program.instructions[i];
+        const uint32_t at = is_send ? instruction.send : instruction.receive;
+        const uint32_t count = is_send ? instruction.send_count : instruction.receive_count;
+        for (uint32_t p = at; p < at + count; ++p) {
+          const uint16_t port = program.indices[p];
+          if (places.ports[port].places == nullptr) continue;
+          // A port belongs to one worker.
+          const auto own = places.lists.begin() + static_cast<std::ptrdiff_t>(before);
+          if (std::find(own, places.lists.end(), port) == places.lists.end())
+            places.lists.push_back(port);
+        }
+      }
+      return static_cast<uint16_t>(places.lists.size() - before);
+    };
+    const uint16_t receives = add(/*is_send=*/false);
+    places.workers.push_back(
+        {.first = first, .receives = receives, .sends = add(/*is_send=*/true)});
+  }
+}
+
+}  // namespace
+
 std::optional<Places> find_places(const Launch& launch) {
   if (!UserMemorySteps::may_serve(launch)) return std::nullopt;
   const Program& program = *launch.program;
@@ -105,6 +136,7 @@ std::optional<Places> find_places(const Launch& launch) {
     const std::vector<uint16_t>& receives = steps.receives_at(static_cast<uint16_t>(p));
     places.receives.insert(places.receives.end(), receives.begin(), receives.end());
   }
+  add_workers(program, places);
   return places;
 }
 

@@ -15,6 +15,8 @@ struct Places {
   std::vector<PortPlaces> ports;                // by port
   std::vector<InstructionPlaces> instructions;  // by instruction
   std::vector<uint16_t> receives;               // see PlacesArea
+  std::vector<WorkerPlaces> workers;            // by worker
+  std::vector<uint16_t> lists;                  // of workers
   bool operator==(const Places&) const = default;
 };
 

@@ -287,7 +287,9 @@ std::vector<std::byte> lay_out(const Tables& tables, LaunchHeader& header) {
   header.notes_at = tables.notes.empty() ? 0 : notes_at;
   header.places = {.ports_at = layout.add(tables.places.ports) - header.staged_at,
                    .instructions_at = layout.add(tables.places.instructions) - header.staged_at,
-                   .receives_at = layout.add(tables.places.receives) - header.staged_at};
+                   .receives_at = layout.add(tables.places.receives) - header.staged_at,
+                   .workers_at = layout.add(tables.places.workers) - header.staged_at,
+                   .lists_at = layout.add(tables.places.lists) - header.staged_at};
   header.params_bytes = static_cast<uint32_t>(params.size());
   header.ports_at = header.params_bytes - header.staged_at;
   header.scale_at =
