@@ -57,7 +57,7 @@ constexpr int kMemoryType = 2, kDeviceMemory = 2, kDeviceOrdinal = 9;
 constexpr unsigned kNonBlocking = 1;  // of a stream: it does not wait for the default stream
 constexpr int kRelaxed = 2;           // of a thread: other threads' captures do not concern it
 
-/// Of a device: its primary context, which the program uses too, and a stream.
+/// A device's primary context, which the program uses too, and a stream.
 struct Copier {
   void* context = nullptr;
   void* stream = nullptr;

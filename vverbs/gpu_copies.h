@@ -1,7 +1,7 @@
 // Memory of real GPUs. No core reaches it, and its dma-bufs cannot be mapped, so that the driver
 // that the program has loaded copies it. A region of such memory has a shadow of the same length in
-// memory of the host: what a request sends is copied to it before, and what has come is copied from
-// it at once. Thread safety: the caller has the context's mutex.
+// memory of the host. Bytes that a request sends are copied to the shadow before, and bytes that
+// have come are copied from it at once. Thread safety: the caller has the context's mutex.
 #pragma once
 
 #include <cstddef>

@@ -285,6 +285,9 @@ TEST(EmulatedPlaces, AreForBuffersThatTheNetworkReachesAlone) {
     EXPECT_TRUE(executor::cuda::find_places(launch));
     const KernelLaunch slots = executor::cuda::prepare(launch).take();
     EXPECT_EQ(slots.kernel.variant, executor::cuda::KernelVariant::Program);
+    launch.team_ranks = 2;
+    EXPECT_FALSE(executor::cuda::find_places(launch));
+    launch.team_ranks = 0;
     launch.ports[0].user_memory = nullptr;
     EXPECT_FALSE(executor::cuda::may_have_places(launch));
     EXPECT_FALSE(executor::cuda::find_places(launch));

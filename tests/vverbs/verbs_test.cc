@@ -635,7 +635,7 @@ TEST_F(Faults, FilesThatAreRefused) {
   };
   EXPECT_EXIT(run(), ::testing::ExitedWithCode(0), "");
 }
-// The driver is that of virtual GPUs, and a file that cannot be written to cannot be mapped.
+// The driver of virtual GPUs copies. A file that is open for reading alone cannot be mapped.
 TEST_F(Faults, MemoryOfGpusThatCannotBeMappedIsCopiedByTheDriver) {
   const auto run = [] {
     setenv("NICCOLITE_DEVICES", "virtual:1", 1);

@@ -56,8 +56,9 @@ class Reach {
 
 }  // namespace
 
+// Programs by a team have an interpreter of their own (interpreter/team_kernel.cuh).
 bool may_have_places(const Launch& launch) {
-  return launch.protocol == Protocol::Simple &&
+  return launch.protocol == Protocol::Simple && launch.team_ranks == 0 &&
          std::ranges::any_of(launch.ports,
                              [](const PortAddress& port) { return port.user_memory != nullptr; });
 }
@@ -94,7 +95,7 @@ void add_workers(const Program& program, Places& places) {
 }  // namespace
 
 std::optional<Places> find_places(const Launch& launch) {
-  if (!UserMemorySteps::may_serve(launch)) return std::nullopt;
+  if (!may_have_places(launch) || !UserMemorySteps::may_serve(launch)) return std::nullopt;
   const Program& program = *launch.program;
   const uint32_t flags = flags_of(launch);
   const UserMemorySteps steps(
