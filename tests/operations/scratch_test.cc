@@ -48,7 +48,8 @@ const planner::Form kFormByWayOfScratch{.algorithm = &kByWayOfScratch,
                                         .name = kByWayOfScratch.name,
                                         .collective = kByWayOfScratch.collective,
                                         .min_ranks = 1,
-                                        .max_ranks = 1};
+                                        .max_ranks = 1,
+                                        .counts_ranks_of_machine = false};
 
 executor::Launch launch_of(std::span<const uint64_t> counts) {
   executor::Launch launch;
