@@ -41,7 +41,7 @@ inline bool has_reply(uint32_t opcode) { return opcode == IBV_WR_RDMA_READ || is
 void watch(Context& context, int fd, uint64_t data, bool write, bool added, bool read = true);
 void close_socket(Socket& socket);
 enum class Step { Done, Later, Broken, Unregistered };
-// Each moves what it can in a turn. The pair's memory has to allow `access`.
+// Each moves a turn's bytes at most. The pair's memory has to allow `access`.
 Step write_out(Context& context, QueuePair& pair, Socket& socket, unsigned access);
 Step read_head(Socket& socket, size_t size);
 Step read_body(Context& context, QueuePair& pair, Socket& socket, unsigned access);

@@ -179,7 +179,7 @@ bool send_next(Context& context, QueuePair& pair) {
 
 }  // namespace
 
-// What came back from the peer.
+// Takes the replies of the peer.
 void hear_replies(Context& context, QueuePair& pair) {
   Socket& socket = pair.requester;
   uint64_t turn = 0;
@@ -193,7 +193,7 @@ void hear_replies(Context& context, QueuePair& pair) {
       socket.in = Incoming{};
       socket.greeted = true;
       pair.progress_at = Clock::now();
-      // What was executed, and acknowledged on a connection that is lost, is not sent again.
+      // A request whose acknowledgement was lost with the last connection is not sent again.
       while (!pair.sends.empty() && pair.sends.front().seq < welcome.expected &&
              !has_reply(pair.sends.front().opcode))
         complete_first(context, pair, IBV_WC_SUCCESS);
@@ -268,8 +268,8 @@ void check_times(Context& context, QueuePair& pair, Clock::time_point now,
   const Request& request =
       pair.next < pair.sends.size() ? pair.sends[pair.next] : pair.sends.front();
   const Port& port = port_of(context, pair);
-  // What the NIC waits for by itself: rate, latency, a receiver that is not ready. A peer that
-  // cannot be reached is not among it.
+  // The NIC waits by itself for its rate, for latency and for a receiver that is not ready, but for
+  // no peer that cannot be reached.
   auto start = std::max(request.release, port.free_at);
   if (pair.requester.fd >= 0) start = std::max(start, pair.wait_until);
   if (now < pair.wait_until) alarm = std::min(alarm, pair.wait_until);

@@ -1,4 +1,5 @@
-// The receiving end of a queue pair: greets those who connect, executes requests, and answers them.
+// The receiving end of a queue pair: greets a peer that connects, executes requests, and
+// answers them.
 #include <sys/socket.h>
 
 #include <cstring>
@@ -87,8 +88,8 @@ bool begin_request(Context& context, QueuePair& pair) {
   socket.in = Incoming{};
   socket.in.in_body = true;
   socket.in.body = read || atomic ? 0 : request.bytes;
-  // What comes twice was executed (reads are harmless), what comes early follows a message that was
-  // not taken.
+  // A request that comes twice was executed (reads are harmless). One that comes early follows a
+  // message that was not taken.
   pair.drop_body = request.seq > pair.expected || (request.seq < pair.expected && !read && !atomic);
   if (pair.drop_body) return true;
   const auto memory = [&](unsigned access) {

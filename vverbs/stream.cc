@@ -98,7 +98,7 @@ Step write_out(Context& context, QueuePair& pair, Socket& socket, unsigned acces
       }
       message.done += static_cast<uint64_t>(written);
       turn += static_cast<uint64_t>(written);
-      // Who is turned away at each greeting makes no progress.
+      // A pair that is turned away at each greeting makes no progress.
       if (socket.greeted) pair.progress_at = Clock::now();
     }
     if (message.done == bytes_of(message)) socket.out.pop_front();

@@ -55,7 +55,7 @@ class Execution {
   bool operator()(uint64_t seed, bool is_dead = false, uint64_t limit = 40'000'000) {
     std::mt19937 random(static_cast<uint32_t>(seed));
     const uint32_t share = is_dead ? 0 : 1 + random() % 8;
-    // Kernels look at the word seldom. What is on its way then stays there, at odd seeds.
+    // Kernels look at the word seldom. At odd seeds, messages on their way then stay there.
     const bool stalls = seed % 2 == 1;
     emulation::set_bystander([this, random, share, stalls]() mutable {
       const bool is_stalled = stalls && control_.abort != 0;
@@ -106,7 +106,7 @@ void carry_out(const schedule::Schedule& schedule, DataType type, uint32_t seeds
         .channels = 1 + seed % 2, .depth = 1u << (1 + seed % 2), .slot_bytes = kSlotBytes};
     Cluster cluster(schedule, Protocol::Simple, shape);
     cluster.open_ranks = seed % 3 == 0 ? ~0u : 0;
-    // Of some chunks the last part is too small to stay where it is.
+    // The last part of some chunks is too small to stay where it is.
     LooseNetwork network(shape, seed % 4 == 0 ? 100 : 1, seed);
     const auto element = static_cast<uint64_t>(size_of(type));
     const uint64_t full = schedule::cuts_one_buffer(schedule.collective)
@@ -151,7 +151,7 @@ TEST(EmulatedPlaces, ResultsAreRightAndNothingIsUsedAfterKernels) {
     }
 }
 
-// What comes next must not overtake who still reads the memory that it goes to.
+// The next chunk must not overtake kernels that still read the memory that it goes to.
 TEST(EmulatedPlaces, AreTheNextChunksWhenTheirMemoryIsFree) {
   for (const int nranks : {2, 3})
     carry_out(executor::host::by_way_of_one_scratch_block(nranks), DataType::Float32,
@@ -200,7 +200,7 @@ struct Gathering {
 };
 
 // Aborted at any moment, kernels end, and from then on buffers are their users': nothing more is
-// stored there, and peers get what was published before. So do kernels that were queued behind.
+// stored there, and peers get all published chunks. So do kernels that were queued behind.
 TEST(EmulatedPlaces, AreLetGoByKernelsThatAreAborted) {
   uint64_t used = 0;
   for (const char* name : {"ring", "direct_workers"})

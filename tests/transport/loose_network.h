@@ -21,7 +21,7 @@
 
 namespace niccolite::transport::net {
 
-/// Of one kernel after the other, both ends of all connections that leave a machine.
+/// Both ends of all connections that leave a machine, for one kernel after the other.
 class LooseNetwork {
  public:
   static constexpr uint32_t kPieceBytes = 48;  // a chunk comes in several
