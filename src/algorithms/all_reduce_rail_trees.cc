@@ -55,17 +55,19 @@ void add_owner(PhaseWorkers& workers, const Machines& machines, int rank, int ra
   std::vector<int> below;
   for (const int child : tree.children(machine)) below.push_back(machines.rank_at(child, rail));
   for (const int child : below) others.push_back({child, kSumsOnRail});
-  WorkerBuilder& result = workers[kResult];
-  Instruction last;
-  if (parent < 0) {
-    last = reduction_of(result, rank, others, rail);
-    last.finish = true;
-  } else {
+  if (parent >= 0) {
     WorkerBuilder& worker = workers[kSum];
     Instruction sum = reduction_of(worker, rank, others, rail);
     sum.send_to = worker.to(machines.rank_at(parent, rail), kSumsOnRail);
     worker.add(std::move(sum));
+  }
+  WorkerBuilder& result = workers[kResult];
+  Instruction last;
+  if (parent >= 0) {
     last.receive_from = result.from(machines.rank_at(parent, rail), kResultsOnRail);
+  } else {
+    last = reduction_of(result, rank, others, rail);
+    last.finish = true;
   }
   last.target = output(rail);
   last.send_to = result.to(below, kResultsOnRail);
