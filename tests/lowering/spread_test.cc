@@ -6,6 +6,7 @@
 
 #include <set>
 
+#include "lowering/routes.h"
 #include "planner/form.h"
 #include "schedule/builder.h"
 #include "schedule/check.h"

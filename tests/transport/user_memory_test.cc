@@ -14,7 +14,6 @@
 namespace niccolite::transport::net {
 namespace {
 
-using executor::ControlBlock;
 using executor::DataType;
 using executor::FifoShape;
 using executor::Launch;

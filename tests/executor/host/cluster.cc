@@ -16,7 +16,6 @@ namespace niccolite::executor::host {
 namespace {
 
 using gpu::virtual_::Progress;
-using gpu::virtual_::Task;
 
 constexpr size_t kAlignment = 128;
 constexpr size_t kGuard = 64;
