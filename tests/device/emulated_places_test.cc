@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <deque>
 #include <random>
+#include <utility>
+#include <vector>
 
 #include "executor/cuda/launch/places.h"
 #include "executor/report.h"
@@ -12,6 +14,7 @@
 #include "tests/device/emulated_advertisements.h"
 #include "tests/executor/host/operands.h"
 #include "tests/executor/host/scratch_schedule.h"
+#include "tests/transport/carried_operations.h"
 #include "tests/transport/loose_network.h"
 
 namespace niccolite::device_test {
@@ -97,48 +100,14 @@ constexpr PlacesCase kPlacesCases[] = {{Collective::Broadcast, "ring", 3},
                                        {Collective::ReduceScatter, "ring", 3},
                                        {Collective::AllReduce, "two_shot_workers", 4}};
 
-/// Several operations one after the other, with buffers that begin anywhere, in place and not.
-void carry_out(const schedule::Schedule& schedule, DataType type, uint32_t seeds) {
-  uint64_t used = 0;
-  for (uint32_t seed = 1; seed <= seeds; ++seed) {
-    SCOPED_TRACE(testing::Message() << "seed " << seed);
-    const FifoShape shape{
-        .channels = 1 + seed % 2, .depth = 1u << (1 + seed % 2), .slot_bytes = kSlotBytes};
-    Cluster cluster(schedule, Protocol::Simple, shape);
-    cluster.open_ranks = seed % 3 == 0 ? ~0u : 0;
-    // The last part of some chunks is too small to stay where it is.
-    LooseNetwork network(shape, seed % 4 == 0 ? 100 : 1, seed);
-    const auto element = static_cast<uint64_t>(size_of(type));
-    const uint64_t full = schedule::cuts_one_buffer(schedule.collective)
-                              ? kSlotBytes / element * static_cast<uint64_t>(schedule.nblocks)
-                              : kSlotBytes / element;
-    for (uint16_t turn = 1; turn <= 2; ++turn) {
-      const uint64_t count = 3 * full + seed;
-      const executor::Reduction reduction =
-          seed % 5 == 0 && schedule::reduces(schedule.collective) && is_floating(type)
-              ? executor::Reduction{.op = executor::ReduceOp::Sum, .input_scale = 0.5}
-              : executor::Reduction{};
-      const Operands operands(schedule, type, {count},
-                              {.is_in_place = (seed / 2 + turn) % 2 == 0,
-                               .starts = {seed % 5, (seed + 1) % 7, turn},
-                               .reduction = reduction});
-      std::vector<Launch> launches = cluster.launches({.count = count,
-                                                       .type = type,
-                                                       .reduction = reduction,
-                                                       .tag = static_cast<uint16_t>(16 * turn)},
-                                                      operands.addresses());
-      // Each on its own, or two and two.
-      const int ranks_each = seed % 3 == 0 && schedule.nranks > 2 ? 2 : 1;
-      network.replace_ports(launches, [&](int rank) { return rank / ranks_each; });
-      Execution run(cluster, std::move(launches), network);
-      ASSERT_TRUE(run(100 * seed + turn));
-      network.carry_all();
-      ASSERT_NO_FATAL_FAILURE(operands.check());
-    }
-    used += network.from_users + network.to_users;
-    EXPECT_LE(network.from_users, network.bytes);
-  }
-  EXPECT_GT(used, 0u) << "all of it went through slots";
+/// With buffers that begin anywhere.
+void carry_out_by_kernels(const schedule::Schedule& schedule, DataType type, uint32_t seeds) {
+  transport::net::carry_out(
+      schedule,
+      {.seeds = seeds, .slot_bytes = kSlotBytes, .chunks = 3, .type = type, .begin_anywhere = true},
+      [](Cluster& cluster, std::vector<Launch> launches, LooseNetwork& network, uint32_t seed) {
+        return Execution(cluster, std::move(launches), network)(seed);
+      });
 }
 
 TEST(EmulatedPlaces, ResultsAreRightAndNothingIsUsedAfterKernels) {
@@ -146,16 +115,17 @@ TEST(EmulatedPlaces, ResultsAreRightAndNothingIsUsedAfterKernels) {
     for (const DataType type : {DataType::Int8, DataType::Float32}) {
       SCOPED_TRACE(testing::Message() << schedule::name_of(c.collective) << " " << c.algorithm
                                       << ", " << c.nranks << " ranks of " << name_of(type));
-      carry_out(planner::find_form(c.collective, c.algorithm)->build(c.nranks, {}).take(), type,
-                /*seeds=*/5);
+      carry_out_by_kernels(
+          planner::find_form(c.collective, c.algorithm)->build(c.nranks, {}).take(), type,
+          /*seeds=*/5);
     }
 }
 
 // The next chunk must not overtake kernels that still read the memory that it goes to.
 TEST(EmulatedPlaces, AreTheNextChunksWhenTheirMemoryIsFree) {
   for (const int nranks : {2, 3})
-    carry_out(executor::host::by_way_of_one_scratch_block(nranks), DataType::Float32,
-              /*seeds=*/10);
+    carry_out_by_kernels(executor::host::by_way_of_one_scratch_block(nranks), DataType::Float32,
+                         /*seeds=*/10);
 }
 
 // All of an all-reduce in place is sent from the buffer but for partial sums, and what does not

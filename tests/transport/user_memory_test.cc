@@ -9,6 +9,7 @@
 #include "tests/executor/host/cluster.h"
 #include "tests/executor/host/operands.h"
 #include "tests/executor/host/scratch_schedule.h"
+#include "tests/transport/carried_operations.h"
 #include "tests/transport/loose_network.h"
 
 namespace niccolite::transport::net {
@@ -85,49 +86,14 @@ class UserMemoryOfNetworks : public testing::TestWithParam<Case> {
   }
 };
 
-// Bytes from and to users' memory, of operations in place and not, of the whole schedule.
-void carry_out(const schedule::Schedule& schedule, uint32_t seeds) {
-  uint64_t used = 0;
-  for (uint32_t seed = 1; seed <= seeds; ++seed) {
-    SCOPED_TRACE(testing::Message() << "seed " << seed);
-    const FifoShape shape{
-        .channels = 1 + seed % 2, .depth = 1u << (1 + seed % 2), .slot_bytes = kSlotBytes};
-    Cluster cluster(schedule, Protocol::Simple, shape);
-    cluster.open_ranks = seed % 3 == 0 ? ~0u : 0;
-    // Of some chunks the last part is too small to stay where it is.
-    const uint64_t least = seed % 4 == 0 ? 100 : 1;
-    LooseNetwork network(shape, least, seed);
-    const uint64_t full = schedule::cuts_one_buffer(schedule.collective)
-                              ? kSlotBytes / 4 * static_cast<uint64_t>(schedule.nblocks)
-                              : kSlotBytes / 4;
-    for (uint16_t turn = 1; turn <= 2; ++turn) {
-      const uint64_t count = 5 * full + seed;
-      const executor::Reduction reduction =
-          seed % 5 == 0 && schedule::reduces(schedule.collective)
-              ? executor::Reduction{.op = executor::ReduceOp::Sum, .input_scale = 0.5}
-              : executor::Reduction{};
-      const Operands operands(schedule, DataType::Float32, {count},
-                              {.is_in_place = (seed / 2 + turn) % 2 == 0, .reduction = reduction});
-      std::vector<Launch> launches = cluster.launches({.count = count,
-                                                       .type = DataType::Float32,
-                                                       .reduction = reduction,
-                                                       .tag = static_cast<uint16_t>(16 * turn)},
-                                                      operands.addresses());
-      // Each on its own, or two and two.
-      const int ranks_each = seed % 3 == 0 && schedule.nranks > 2 ? 2 : 1;
-      network.replace_ports(launches, [&](int rank) { return rank / ranks_each; });
-      ASSERT_TRUE(run(cluster, launches, network, 100 * seed + turn));
-      network.carry_all();
-      ASSERT_NO_FATAL_FAILURE(operands.check());
-    }
-    used += network.from_users + network.to_users;
-    EXPECT_LE(network.from_users, network.bytes);
-  }
-  EXPECT_GT(used, 0u) << "all of it went through slots";
+void carry_out_by_virtual_gpus(const schedule::Schedule& schedule, uint32_t seeds) {
+  carry_out(schedule, {.seeds = seeds, .slot_bytes = kSlotBytes, .chunks = 5},
+            [](Cluster& cluster, const std::vector<Launch>& launches, LooseNetwork& network,
+               uint32_t seed) { return run(cluster, launches, network, seed); });
 }
 
 TEST_P(UserMemoryOfNetworks, ResultsAreRightAndNothingIsUsedAfterKernels) {
-  carry_out(build(), /*seeds=*/5);
+  carry_out_by_virtual_gpus(build(), /*seeds=*/5);
 }
 
 // The input of a block is replaced by the sum, which comes from who has had it.
@@ -155,7 +121,7 @@ TEST(UserMemoryOfNetworks, IsWhereRingsInPlaceSendAllFrom) {
 // What comes next must not overtake who still reads the memory that it goes to.
 TEST(UserMemoryOfNetworks, IsGivenToTheNextChunkWhenItIsFree) {
   for (const int nranks : {2, 3})
-    carry_out(executor::host::by_way_of_one_scratch_block(nranks), /*seeds=*/40);
+    carry_out_by_virtual_gpus(executor::host::by_way_of_one_scratch_block(nranks), /*seeds=*/40);
 }
 
 // Aborted at any moment, kernels end, and from then on buffers are their users': nothing more is
