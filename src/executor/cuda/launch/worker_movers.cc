@@ -96,16 +96,16 @@ WorkerMovers movers_of(const Launch& launch, std::span<const lowering::WorkerPla
     // (protocol/advertisement.h), and threads move them: all that there are, but for workers that
     // only wait. Where bulk copies move data, those need no more than one warp either: with two of
     // them for each of three peers an all-to-all of 128 MiB took 13 % longer.
-    const bool only_waits = plans[l].only_advertises &&
-                            (copies || stride_width(launch, launch.program->workers[l].work) <
-                                           advertisement::kAlignment);
-    movers.most_warps.push_back(
-        only_waits                                                           ? 1
-        : plans[l].only_advertises && movers.sharing.back() != Sharing::None ? 1
-        : !copies                                                            ? kMaxWarps
-        : !shape.receives.empty()                                            ? kWarpsOfPassingOn
-        : shape.copies_only() ? warps_of_copy_within(launch, launch.program->workers[l])
-                              : kWarpsOfSend);
+    const bool only_waits =
+        plans[l].only_advertises &&
+        (copies || movers.sharing.back() != Sharing::None ||
+         stride_width(launch, program.workers[l].work) < advertisement::kAlignment);
+    movers.most_warps.push_back(only_waits                ? 1
+                                : !copies                 ? kMaxWarps
+                                : !shape.receives.empty() ? kWarpsOfPassingOn
+                                : shape.copies_only()
+                                    ? warps_of_copy_within(launch, program.workers[l])
+                                    : kWarpsOfSend);
   }
   return movers;
 }
