@@ -160,13 +160,6 @@ Result<comm::Completion> create_device_communicator(ncclComm_t handle,
         "and so kernels reach no windows (ncclCommQueryProperties says so: deviceApiSupport is "
         "false). Use the calls of the host",
         kFunction, communicator->rank());
-  if (requirements.needs.multicast && !communicator->ways().maps_all_memory())
-    return Status::invalid_argument(
-        "{} : rank {}: reqs argument requires multicast addresses (lsaMultimem, or multimem of a "
-        "team), which a communicator over several machines does not have "
-        "(ncclCommQueryProperties says so: multimemSupport is false). Use a communicator of the "
-        "ranks of one machine (ncclCommSplit)",
-        kFunction, communicator->rank());
   const ncclTeam_t lsa = load_store(*communicator);
   for (const auto& team : requirements.multicast_teams)
     if (team.ranks != lsa.nRanks || team.rank != lsa.rank || team.stride != lsa.stride)

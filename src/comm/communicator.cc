@@ -224,7 +224,7 @@ void Communicator::release_device_comm(const void* window) {
 }
 
 bool Communicator::may_have_multicast() const {
-  return ways_.maps_all_memory() && buffers_.windows() != nullptr &&
+  return ways_.has_windows() && buffers_.windows() != nullptr &&
          buffers_.windows()->may_have_multicast();
 }
 

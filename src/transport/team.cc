@@ -244,8 +244,8 @@ Result<Team::Outcome> Team::make(const Options& options) {
   if (!options.refusal.empty()) {
     word.obstacle = options.refusal;
   } else if (making->count < 2 || making->count > kMostRanks) {
-    word.obstacle = fmt::format("{} ranks can be in its team, and a team has 2 to {}",
-                                making->count, kMostRanks);
+    word.obstacle = fmt::format("a team has 2 to {} ranks, and its own would have {}", kMostRanks,
+                                making->count);
   } else if (!options.machine.multicast().has_multicast(options.device)) {
     word.obstacle = "its GPU cannot be in a multicast team";
   } else {

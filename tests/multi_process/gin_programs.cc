@@ -33,6 +33,9 @@ struct Places {
 };
 constexpr size_t words_of_context(size_t n, size_t each) { return 3 * n * each + n + 1; }
 
+/// A team's numbers, in packs of two words, and a pack of sums of each rank.
+constexpr size_t words_of_team(size_t team) { return (team + 1) / 2 * 2 + 2 * team; }
+
 __device__ uint64_t word_of(int round, int from, int to, size_t i) {
   return static_cast<uint64_t>(round) * 1'000'000'000 + static_cast<uint64_t>(from) * 10'000'000 +
          static_cast<uint64_t>(to) * 1'000'000 + i;
@@ -93,12 +96,19 @@ __global__ void exchange(Comm comm, ncclWindow_t window, size_t each, int rounds
   if (threadIdx.x == 0) atomicAdd(ends, 1);
 }
 
-// Ranks of a team store their numbers in each other's memory.
+// Ranks of a team store their numbers in each other's memory. Then each rank adds a pack over all,
+// and stores the sums to all: behind the numbers.
 __global__ void meet_in_team(Comm comm, Buffer<uint64_t> data) {
   device::Barrier barrier(ThisBlock(), comm, 0);
+  const auto team = static_cast<size_t>(comm.nranks());
+  const auto rank = static_cast<size_t>(comm.rank());
   if (threadIdx.x == 0)
     for (int peer = 0; peer < comm.nranks(); ++peer)
-      data.of(peer)[comm.rank()] = static_cast<uint64_t>(comm.rank()) + 1;
+      data.of(peer)[rank] = static_cast<uint64_t>(rank) + 1;
+  if (!barrier.sync()) return;
+  if (threadIdx.x == 0)
+    device::store_all(comm, data, words_of_team(team) - 2 * (team - rank),
+                      device::load_reduce(comm, data, 0).rounded());
   barrier.sync();
 }
 
@@ -223,7 +233,7 @@ ncclDevCommRequirements_t requirements() {
   return needs;
 }
 
-// Ranks on several machines have no multicast addresses.
+// A team of one rank has no multicast addresses.
 bool is_multicast_refused(ncclComm_t comm) {
   ncclDevCommRequirements_t needs = NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER;
   needs.lsaMultimem = true;
@@ -231,7 +241,7 @@ bool is_multicast_refused(ncclComm_t comm) {
   const ncclResult_t result = ncclDevCommCreate(comm, &needs, &device);
   const std::string text = ncclGetLastError(nullptr);
   if (result == ncclInvalidArgument &&
-      text.find("which a communicator over several machines does not have") != std::string::npos)
+      text.find("a team has 2 to 16 ranks, and its own would have 1") != std::string::npos)
     return true;
   std::printf("WRONG multicast: %d %s\n", result, text.c_str());
   return false;
@@ -243,8 +253,7 @@ bool check_teams(ncclComm_t comm, ncclWindow_t window, int rank, const GinProgra
   REQUIRE_NCCL(ncclCommQueryProperties(comm, &props));
   const int teams = program.nranks / program.team;
   bool is_right = props.deviceApiSupport && props.ginType == NCCL_GIN_TYPE_PROXY &&
-                  props.nLsaTeams == teams &&
-                  props.multimemSupport == (program.is_one_machine && program.team > 1);
+                  props.nLsaTeams == teams && props.multimemSupport == (program.team > 1);
   const ncclTeam_t lsa = ncclTeamLsa(comm), rail = ncclTeamRail(comm), world = ncclTeamWorld(comm);
   is_right &= lsa.nRanks == program.team && lsa.rank == rank % program.team && lsa.stride == 1;
   is_right &=
@@ -265,9 +274,10 @@ bool use_team(LocalRanks& ranks, const std::vector<uint64_t*>& memory,
   std::vector<ncclDevComm_t> devices(ranks.comms.size());
   ncclDevCommRequirements_t needs = NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER;
   needs.lsaBarrierCount = 1;
+  needs.lsaMultimem = program.team > 1;
   if (!ranks.all_reduce(1)) return false;  // all have read their words
   const auto team = static_cast<size_t>(program.team);
-  for (uint64_t* const words : memory) std::fill(words, words + team, 0);
+  for (uint64_t* const words : memory) std::fill(words, words + words_of_team(team), 0);
   REQUIRE_NCCL(ncclGroupStart());
   for (size_t i = 0; i < devices.size(); ++i)
     REQUIRE_NCCL(ncclDevCommCreate(ranks.comms[i], &needs, &devices[i]));
@@ -275,12 +285,19 @@ bool use_team(LocalRanks& ranks, const std::vector<uint64_t*>& memory,
   for (size_t i = 0; i < devices.size(); ++i) {
     REQUIRE_CUDA(cudaSetDevice(program.first + static_cast<int>(i)));
     REQUIRE_CUDA(launch(meet_in_team, dim3(1), dim3(32), 0, ranks.streams[i], Comm(devices[i]),
-                        Buffer<uint64_t>(windows[i], team)));
+                        Buffer<uint64_t>(windows[i], words_of_team(team))));
   }
   bool is_right = true;
   for (size_t i = 0; i < devices.size(); ++i) {
     REQUIRE_CUDA(cudaStreamSynchronize(ranks.streams[i]));
-    for (size_t peer = 0; peer < team; ++peer) is_right &= memory[i][peer] == peer + 1;
+    void* address = nullptr;
+    REQUIRE_NCCL(ncclGetLsaMultimemDevicePointer(windows[i], 0, &address));
+    is_right &= (address != nullptr) == needs.lsaMultimem;
+    for (size_t peer = 0; peer < team; ++peer) {
+      is_right &= memory[i][peer] == peer + 1;
+      const uint64_t* const sums = memory[i] + words_of_team(team) - 2 * (team - peer);
+      is_right &= sums[0] == team && sums[1] == (team > 1 ? 2 * team : 0);
+    }
     REQUIRE_NCCL(ncclDevCommDestroy(ranks.comms[i], &devices[i]));
   }
   if (!is_right) std::printf("WRONG words of a team\n");

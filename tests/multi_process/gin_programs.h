@@ -11,7 +11,6 @@ struct GinProgram {
   int nranks = 0;
   int first = 0;
   int team = 1;  // ranks of a load-store team
-  bool is_one_machine = false;
   size_t each = 20000;  // words of a put
   int rounds = 3;
 };

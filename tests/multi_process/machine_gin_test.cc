@@ -27,14 +27,13 @@ std::string new_id() {
   return to_text(id);
 }
 
-// id nranks first count team is_one_machine
+// id nranks first count team
 ROLE(gin) {
   const int nranks = std::stoi(arguments[1]), first = std::stoi(arguments[2]);
   LocalRanks ranks(to_id(arguments[0]), nranks, first, std::stoi(arguments[3]));
   const GinProgram program{.nranks = nranks,
                            .first = first,
                            .team = std::stoi(arguments[4]),
-                           .is_one_machine = arguments[5] == "1",
                            .each = nranks > 8 ? 2000U : 20000U};
   bool is_right = true;
   for (int i = 0; i < 3 && is_right; ++i) is_right = exchange_by_kernels(ranks, program);
@@ -65,17 +64,15 @@ TEST_P(MachineGin, IsRightOnEveryRank) {
   const auto& [name, machines, devices, team, environment] = GetParam();
   const std::string id = new_id();
   const int nranks = static_cast<int>(machines.size()) * devices;
-  const bool is_one_machine = std::ranges::count(machines, machines[0]) == std::ssize(machines);
   std::vector<Process> running;
   for (const int machine : machines) {
     Process::Environment of_machine = environment;
     of_machine["NCCL_HOSTID"] = "machine" + std::to_string(machine);
     const int first = static_cast<int>(running.size()) * devices;
-    running.emplace_back(
-        "gin",
-        Arguments{id, std::to_string(nranks), std::to_string(first), std::to_string(devices),
-                  std::to_string(team), is_one_machine ? "1" : "0"},
-        of_machine);
+    running.emplace_back("gin",
+                         Arguments{id, std::to_string(nranks), std::to_string(first),
+                                   std::to_string(devices), std::to_string(team)},
+                         of_machine);
   }
   for (Process& process : running) {
     EXPECT_EQ(process.wait(seconds(240)), 0) << process.output();
