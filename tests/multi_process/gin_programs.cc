@@ -405,7 +405,8 @@ bool exchange_by_kernels(LocalRanks& ranks, const GinProgram& program) {
     is_right &=
         check_teams(ranks.comms[i], windows[i], program.first + static_cast<int>(i), program);
   REQUIRE_NCCL(ncclGroupStart());
-  const ncclDevCommRequirements_t needs = requirements();
+  ncclDevCommRequirements_t needs = requirements();
+  needs.lsaMultimem = program.team > 1;
   for (size_t i = 0; i < count; ++i)
     REQUIRE_NCCL(ncclDevCommCreate(ranks.comms[i], &needs, &devices[i]));
   REQUIRE_NCCL(ncclGroupEnd());

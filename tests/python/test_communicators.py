@@ -620,9 +620,15 @@ def test_an_abort_ends_the_wait_of_another_thread():
     assert "not a communicator" not in done.stderr
 
 
+# "slowly": the ranks are interrupted one after the other, and hear of each other's end before.
 RUN_INTERRUPTED = """
-import os, signal, sys, threading, numpy as np, nccl.core as nccl
+import os, signal, sys, threading, time, numpy as np, nccl.core as nccl
 from nccl.virtual import run
+kill = os.kill
+def kill_slowly(process, number):
+    kill(process, number)
+    if process != os.getpid(): time.sleep(0.3)
+if sys.argv[1] == "slowly": os.kill = kill_slowly
 arrivals, arrive = os.pipe()
 def main(comm):
     comm.allreduce(np.ones(4), np.ones(4), nccl.SUM)
@@ -634,18 +640,18 @@ def interrupt():
     for _ in range(4): os.read(arrivals, 1)
     threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()
 threading.Thread(target=interrupt, daemon=True).start()
-run(main, ranks=4, processes=sys.argv[1] == "processes")
+run(main, ranks=4, processes=sys.argv[1] != "threads")
 """
 
 
-@pytest.mark.parametrize("how", ["threads", "processes"])
+@pytest.mark.parametrize("how", ["threads", "processes", "slowly"])
 def test_ctrl_c_ends_a_run_and_says_who_waited_for_whom(how):
     done = subprocess.run([sys.executable, "-c", RUN_INTERRUPTED, how], timeout=30,
                           stderr=subprocess.PIPE, text=True)
     assert done.returncode in (1, -signal.SIGINT)
     assert done.stderr.splitlines()[-1] == (
-        "KeyboardInterrupt: run() of 4 ranks was interrupted: ranks 0, 2 waited in allreduce (<string>:10) for "
-        "ranks 1, 3; rank 1 ran <string>:8; rank 3 waited in recv (<string>:9) for rank 1")
+        "KeyboardInterrupt: run() of 4 ranks was interrupted: ranks 0, 2 waited in allreduce (<string>:15) for "
+        "ranks 1, 3; rank 1 ran <string>:13; rank 3 waited in recv (<string>:14) for rank 1")
 
 
 # Rank 2 is killed while the others are in a call, or wait for something of their own; or when it has

@@ -83,6 +83,10 @@ def _place_of(frames: Iterable[tuple[FrameType, int]]) -> _Place:
     return _Place(_CALLS.get(call, call), where, peer)
 
 
+def _place_of_error(error: BaseException) -> _Place:
+    return _place_of(reversed(list(traceback.walk_tb(error.__traceback__))))
+
+
 _CALLS = {"group": "the end of a group"}
 
 
@@ -323,6 +327,12 @@ class _Kind(enum.IntEnum):
     INTERRUPT = 5
 
 
+def _ignore_interrupts() -> None:
+    """The terminal and the parent both send one, and this may be the moment of the second."""
+    with contextlib.suppress(KeyboardInterrupt):
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
 def _run_rank(
     function: _Function, rank: int, ranks: int, args: tuple[Any, ...], parent: Connection
 ) -> None:
@@ -341,16 +351,18 @@ def _run_rank(
         comm.destroy()
         parent.send((_Kind.RESULT, result))
     except KeyboardInterrupt as interrupt:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal and the parent both send one
-        frames = reversed(list(traceback.walk_tb(interrupt.__traceback__)))
+        _ignore_interrupts()
         with contextlib.suppress(OSError):  # the parent has ended
-            parent.send((_Kind.INTERRUPT, _place_of(frames)))
+            parent.send((_Kind.INTERRUPT, _place_of_error(interrupt)))
         parent.close()
         os._exit(1)
     except BaseException as error:  # noqa: BLE001
+        _ignore_interrupts()
         text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-        kind = _Kind.LIBRARY_ERROR if isinstance(error, NCCLError) else _Kind.EXCEPTION
-        parent.send((kind, text))
+        if isinstance(error, NCCLError):
+            parent.send((_Kind.LIBRARY_ERROR, (text, _place_of_error(error))))
+        else:
+            parent.send((_Kind.EXCEPTION, text))
         # A regular end of the communicator would wait for ranks that are ended.
         parent.close()
         os._exit(1)
@@ -473,6 +485,8 @@ def _interrupted_places(pipes: list[Connection], children: list[Any]) -> dict[in
                 waiting.remove(rank)
                 if kind is _Kind.INTERRUPT:
                     places[rank] = value
+                elif kind is _Kind.LIBRARY_ERROR:  # another rank was interrupted first, and has ended
+                    places[rank] = value[1]
                 else:
                     places[rank] = "had returned" if kind is _Kind.RESULT else "had ended"
     return places
@@ -530,6 +544,8 @@ def _collect(
                         other.send(value)
                 continue
             waiting.remove(rank)
+            if kind is _Kind.LIBRARY_ERROR:
+                value, _ = value
             if kind is _Kind.INTERRUPT:
                 value = f"it was interrupted in {value.call or 'the program'} ({value.where})"
             if kind is _Kind.RESULT:
