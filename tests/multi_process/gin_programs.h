@@ -10,7 +10,7 @@ namespace niccolite::test {
 struct GinProgram {
   int nranks = 0;
   int first = 0;
-  int team = 1;  // ranks of a load-store team
+  int team = 1;         // ranks of a load-store team
   size_t each = 20000;  // words of a put
   int rounds = 3;
 };
