@@ -60,8 +60,7 @@ class Ways {
   /// Can every rank map the memory of all ranks of its machine? Else windows are null, and there
   /// are no puts and signals.
   bool has_windows() const { return !lacks_access_; }
-  /// Can it map the memory of all ranks? Else kernels of the user reach no windows by a device
-  /// communicator.
+  /// Can it map the memory of all ranks? Else windows reach the ranks of its own machine alone.
   bool maps_all_memory() const { return !needs_network() && !lacks_access_; }
   /// Refuses puts and signals to, and waits for, ranks of this machine whose memory cannot be
   /// mapped: InvalidUsage.
