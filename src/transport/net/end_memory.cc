@@ -18,8 +18,8 @@ size_t notes_bytes(const FifoShape& shape, bool is_send) {
 
 // A multiple of a line, so that slots behind them are aligned.
 size_t places_bytes(const FifoShape& shape) {
-  const size_t bytes = size_t{shape.channels} * shape.depth * sizeof(executor::relay::Place);
-  return (bytes + executor::kLine - 1) / executor::kLine * executor::kLine;
+  return executor::round_up(uint64_t{shape.channels} * shape.depth * sizeof(executor::relay::Place),
+                            executor::kLine);
 }
 
 }  // namespace
