@@ -21,9 +21,9 @@ namespace niccolite::device_test {
 namespace {
 
 using executor::DataType;
-using executor::host::Operands;
-using executor::host::OperationBuffers;
+using transport::net::Gathering;
 using transport::net::LooseNetwork;
+using transport::net::RingInPlace;
 
 constexpr uint32_t kSlotBytes = 128;
 constexpr uint32_t kThreads = 96;  // two warps, and the service warp
@@ -132,42 +132,14 @@ TEST(EmulatedPlaces, AreTheNextChunksWhenTheirMemoryIsFree) {
 // come before its kernel begins goes there.
 TEST(EmulatedPlaces, AreWhereRingsInPlaceSendAllFrom) {
   for (const int nranks : {2, 3}) {
-    const schedule::Schedule schedule =
-        planner::find_form(Collective::AllReduce, "ring")->build(nranks, {}).take();
-    const FifoShape shape{.channels = 1, .depth = 4, .slot_bytes = kSlotBytes};
-    Cluster cluster(schedule, Protocol::Simple, shape);
-    LooseNetwork network(shape, /*least_bytes=*/1, /*seed=*/1);
-    const uint64_t count = 12 * kSlotBytes * static_cast<uint64_t>(nranks) / sizeof(float);
-    const Operands operands(schedule, DataType::Float32, {count}, {.is_in_place = true});
-    std::vector<Launch> launches = cluster.launches(
-        {.count = count, .type = DataType::Float32, .tag = 16}, operands.addresses());
-    network.replace_ports(launches, [](int rank) { return rank; });
-    Execution run(cluster, std::move(launches), network);
+    RingInPlace ring(nranks, kSlotBytes);
+    Execution run(ring.cluster, std::move(ring.launches), ring.network);
     EXPECT_EQ(run.places(), nranks);
     ASSERT_TRUE(run(/*seed=*/1));
-    network.carry_all();
-    ASSERT_NO_FATAL_FAILURE(operands.check());
-    const uint64_t partial = static_cast<uint64_t>(nranks - 2) * nranks * count / nranks;
-    EXPECT_EQ(network.from_users, network.bytes - partial * sizeof(float)) << nranks;
-    EXPECT_GT(network.to_users, 0u);
+    ASSERT_NO_FATAL_FAILURE(ring.check());
+    EXPECT_GT(ring.network.to_users, 0u);
   }
 }
-
-/// Inputs and outputs of bytes for an all-gather among three ranks.
-struct Gathering {
-  explicit Gathering(size_t bytes) {
-    for (int rank = 0; rank < 3; ++rank) {
-      inputs.emplace_back(bytes, std::byte{1});
-      outputs.emplace_back(3 * bytes);
-    }
-    for (size_t rank = 0; rank < 3; ++rank) {
-      buffers.inputs.push_back(inputs[rank].data());
-      buffers.outputs.push_back(outputs[rank].data());
-    }
-  }
-  std::vector<std::vector<std::byte>> inputs, outputs;
-  OperationBuffers buffers;
-};
 
 // Aborted at any moment, kernels end, and from then on buffers are their users': nothing more is
 // stored there, and peers get all published chunks. So do kernels that were queued behind.
@@ -199,14 +171,7 @@ TEST(EmulatedPlaces, AreLetGoByKernelsThatAreAborted) {
         ASSERT_TRUE(run(seed));
       }
       used += network.from_users + network.to_users;
-      for (auto* const all : {&gathering.inputs, &gathering.outputs})
-        for (std::vector<std::byte>& bytes : *all) std::ranges::fill(bytes, std::byte{0xee});
-      network.from_users = network.to_users = 0;
-      network.carry_all();
-      EXPECT_EQ(network.from_users + network.to_users, 0u);
-      for (auto* const all : {&gathering.inputs, &gathering.outputs})
-        for (const std::vector<std::byte>& bytes : *all)
-          ASSERT_TRUE(std::ranges::all_of(bytes, [](std::byte b) { return b == std::byte{0xee}; }));
+      ASSERT_NO_FATAL_FAILURE(gathering.expect_let_go(network));
     }
   EXPECT_GT(used, 0u) << "all of it went through slots";
 }

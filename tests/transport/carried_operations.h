@@ -5,10 +5,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <utility>
 #include <vector>
 
+#include "planner/form.h"
 #include "schedule/schedule.h"
 #include "tests/executor/host/cluster.h"
 #include "tests/executor/host/operands.h"
@@ -70,5 +73,66 @@ void carry_out(const schedule::Schedule& schedule, const CarriedOperations& of, 
   }
   EXPECT_GT(used, 0u) << "all of it went through slots";
 }
+
+/// One all-reduce in place, of several chunks of a block.
+struct RingInPlace {
+  RingInPlace(int ranks, uint32_t slot_bytes)
+      : nranks(ranks),
+        schedule(
+            planner::find_form(schedule::Collective::AllReduce, "ring")->build(ranks, {}).take()),
+        shape{.channels = 1, .depth = 4, .slot_bytes = slot_bytes},
+        cluster(schedule, executor::Protocol::Simple, shape),
+        network(shape, /*least_bytes=*/1, /*seed=*/1),
+        count(12 * slot_bytes * static_cast<uint64_t>(ranks) / sizeof(float)),
+        operands(schedule, executor::DataType::Float32, {count}, {.is_in_place = true}),
+        launches(cluster.launches({.count = count, .type = executor::DataType::Float32, .tag = 16},
+                                  operands.addresses())) {
+    network.replace_ports(launches, [](int rank) { return rank; });
+  }
+  /// After the launches: results are right, and all was sent from users' memory but for partial
+  /// sums, which are nowhere but in slots.
+  void check() {
+    network.carry_all();
+    ASSERT_NO_FATAL_FAILURE(operands.check());
+    const uint64_t partial = static_cast<uint64_t>(nranks - 2) * nranks * count / nranks;
+    EXPECT_EQ(network.from_users, network.bytes - partial * sizeof(float)) << nranks;
+  }
+
+  int nranks;
+  schedule::Schedule schedule;
+  executor::FifoShape shape;
+  executor::host::Cluster cluster;
+  LooseNetwork network;
+  uint64_t count;
+  executor::host::Operands operands;
+  std::vector<executor::Launch> launches;
+};
+
+/// Inputs and outputs of bytes for an all-gather among three ranks.
+struct Gathering {
+  explicit Gathering(size_t bytes) {
+    for (int rank = 0; rank < 3; ++rank) {
+      inputs.emplace_back(bytes, std::byte{1});
+      outputs.emplace_back(3 * bytes);
+    }
+    for (size_t rank = 0; rank < 3; ++rank) {
+      buffers.inputs.push_back(inputs[rank].data());
+      buffers.outputs.push_back(outputs[rank].data());
+    }
+  }
+  /// Their users have them again: expects that the network neither reads nor stores there.
+  void expect_let_go(LooseNetwork& network) {
+    for (auto* const all : {&inputs, &outputs})
+      for (std::vector<std::byte>& bytes : *all) std::ranges::fill(bytes, std::byte{0xee});
+    network.from_users = network.to_users = 0;
+    network.carry_all();
+    EXPECT_EQ(network.from_users + network.to_users, 0u);
+    for (auto* const all : {&inputs, &outputs})
+      for (const std::vector<std::byte>& bytes : *all)
+        ASSERT_TRUE(std::ranges::all_of(bytes, [](std::byte b) { return b == std::byte{0xee}; }));
+  }
+  std::vector<std::vector<std::byte>> inputs, outputs;
+  executor::host::OperationBuffers buffers;
+};
 
 }  // namespace niccolite::transport::net

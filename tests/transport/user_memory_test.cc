@@ -20,8 +20,6 @@ using executor::FifoShape;
 using executor::Launch;
 using executor::Protocol;
 using executor::host::Cluster;
-using executor::host::Operands;
-using executor::host::OperationBuffers;
 using gpu::virtual_::Progress;
 
 constexpr uint32_t kSlotBytes = 128;
@@ -99,22 +97,9 @@ TEST_P(UserMemoryOfNetworks, ResultsAreRightAndNothingIsUsedAfterKernels) {
 // The input of a block is replaced by the sum, which comes from who has had it.
 TEST(UserMemoryOfNetworks, IsWhereRingsInPlaceSendAllFrom) {
   for (const int nranks : {2, 3}) {
-    const schedule::Schedule schedule =
-        planner::find_form(schedule::Collective::AllReduce, "ring")->build(nranks, {}).take();
-    const FifoShape shape{.channels = 1, .depth = 4, .slot_bytes = kSlotBytes};
-    Cluster cluster(schedule, Protocol::Simple, shape);
-    LooseNetwork network(shape, /*least_bytes=*/1, /*seed=*/1);
-    const uint64_t count = 12 * kSlotBytes * static_cast<uint64_t>(nranks) / sizeof(float);
-    const Operands operands(schedule, DataType::Float32, {count}, {.is_in_place = true});
-    std::vector<Launch> launches = cluster.launches(
-        {.count = count, .type = DataType::Float32, .tag = 16}, operands.addresses());
-    network.replace_ports(launches, [](int rank) { return rank; });
-    ASSERT_TRUE(run(cluster, launches, network, /*seed=*/1));
-    network.carry_all();
-    ASSERT_NO_FATAL_FAILURE(operands.check());
-    // Partial sums are nowhere but in slots.
-    const uint64_t partial = static_cast<uint64_t>(nranks - 2) * nranks * count / nranks;
-    EXPECT_EQ(network.from_users, network.bytes - partial * sizeof(float)) << nranks;
+    RingInPlace ring(nranks, kSlotBytes);
+    ASSERT_TRUE(run(ring.cluster, ring.launches, ring.network, /*seed=*/1));
+    ASSERT_NO_FATAL_FAILURE(ring.check());
   }
 }
 
@@ -138,29 +123,13 @@ TEST(UserMemoryOfNetworks, IsLetGoByKernelsThatAreAborted) {
       Cluster cluster(schedule, Protocol::Simple, shape);
       LooseNetwork network(shape, /*least_bytes=*/1, seed);
       constexpr size_t kBytes = 9 * kSlotBytes + 12;
-      std::vector<std::vector<std::byte>> inputs, outputs;
-      OperationBuffers buffers;
-      for (int rank = 0; rank < 3; ++rank) {
-        inputs.emplace_back(kBytes, std::byte{1});
-        outputs.emplace_back(3 * kBytes);
-      }
-      for (size_t rank = 0; rank < 3; ++rank) {
-        buffers.inputs.push_back(inputs[rank].data());
-        buffers.outputs.push_back(outputs[rank].data());
-      }
+      Gathering gathering(kBytes);
       std::vector<Launch> launches =
-          cluster.launches({.count = kBytes, .type = DataType::Uint8}, buffers);
+          cluster.launches({.count = kBytes, .type = DataType::Uint8}, gathering.buffers);
       network.replace_ports(launches, [](int rank) { return rank; });
       ASSERT_TRUE(run(cluster, launches, network, seed, /*abort_after=*/seed));
       used += network.from_users + network.to_users;
-      for (auto* const all : {&inputs, &outputs})
-        for (std::vector<std::byte>& bytes : *all) std::ranges::fill(bytes, std::byte{0xee});
-      network.from_users = network.to_users = 0;
-      network.carry_all();
-      EXPECT_EQ(network.from_users + network.to_users, 0u);
-      for (auto* const all : {&inputs, &outputs})
-        for (const std::vector<std::byte>& bytes : *all)
-          ASSERT_TRUE(std::ranges::all_of(bytes, [](std::byte b) { return b == std::byte{0xee}; }));
+      ASSERT_NO_FATAL_FAILURE(gathering.expect_let_go(network));
     }
   EXPECT_GT(used, 0u) << "all of it went through slots";
 }
