@@ -117,6 +117,17 @@ struct End {
     return srq != nullptr ? ibv_post_srq_recv(srq, &wr, &bad) : ibv_post_recv(qp, &wr, &bad);
   }
 
+  // Between a part of registered memory and the peer's memory at an address.
+  int post(ibv_wr_opcode opcode, ibv_sge part, uint64_t remote, uint32_t remote_key) const {
+    ibv_send_wr wr{}, *bad = nullptr;
+    wr.opcode = opcode;
+    wr.send_flags = IBV_SEND_SIGNALED;
+    wr.sg_list = &part;
+    wr.num_sge = 1;
+    wr.wr.rdma = {remote, remote_key};
+    return ibv_post_send(qp, &wr, &bad);
+  }
+
   // To or from the same offset of the peer.
   int send(uint64_t id, ibv_wr_opcode opcode, size_t offset, size_t length, const End& peer,
            unsigned flags = IBV_SEND_SIGNALED, uint64_t compare_add = 0, uint64_t swap = 0,
@@ -483,14 +494,7 @@ TEST_F(Verbs, FilesOfMemoryAreRegistered) {
   ibv_mr* region = ibv_reg_dmabuf_mr(b.pd, 100, 1000, kAddress, fd, kAll);
   ASSERT_NE(region, nullptr);
   fill(a.bytes, 6);
-  ibv_sge part = a.sge(0, 1000);
-  ibv_send_wr wr{}, *bad = nullptr;
-  wr.opcode = IBV_WR_RDMA_WRITE;
-  wr.send_flags = IBV_SEND_SIGNALED;
-  wr.sg_list = &part;
-  wr.num_sge = 1;
-  wr.wr.rdma = {kAddress, region->rkey};
-  ASSERT_EQ(ibv_post_send(a.qp, &wr, &bad), 0);
+  ASSERT_EQ(a.post(IBV_WR_RDMA_WRITE, a.sge(0, 1000), kAddress, region->rkey), 0);
   ASSERT_EQ(a.wait().status, IBV_WC_SUCCESS);
   std::vector<uint8_t> written(1000);
   ASSERT_EQ(pread(fd, written.data(), 1000, 100), 1000);
@@ -666,14 +670,8 @@ TEST_F(Faults, MemoryOfGpusThatCannotBeMappedIsCopiedByTheDriver) {
     auto* const bytes = reinterpret_cast<uint8_t*>(memory);
     for (int i = 0; i < 4096; ++i) bytes[i] = static_cast<uint8_t>(7 * i + i / 256);
     const auto transfer = [&](ibv_wr_opcode opcode, uint64_t at, uint32_t lkey, uint64_t remote) {
-      ibv_sge part{at, 1000, lkey};
-      ibv_send_wr wr{}, *bad = nullptr;
-      wr.opcode = opcode;
-      wr.send_flags = IBV_SEND_SIGNALED;
-      wr.sg_list = &part;
-      wr.num_sge = 1;
-      wr.wr.rdma = {remote, to->rkey};
-      return ibv_post_send(a.qp, &wr, &bad) == 0 && a.wait().status == IBV_WC_SUCCESS;
+      return a.post(opcode, {at, 1000, lkey}, remote, to->rkey) == 0 &&
+             a.wait().status == IBV_WC_SUCCESS;
     };
     if (!transfer(IBV_WR_RDMA_WRITE, memory + 100, from->lkey, memory + 4096 + 300)) _exit(7);
     if (std::memcmp(bytes + 4096 + 300, bytes + 100, 1000) != 0) _exit(8);
