@@ -31,14 +31,7 @@
 #include <thread>
 #include <vector>
 
-#define CUDA(call)                                                        \
-  do {                                                                    \
-    const cudaError_t error = (call);                                     \
-    if (error != cudaSuccess) {                                           \
-      std::fprintf(stderr, "%s: %s\n", #call, cudaGetErrorString(error)); \
-      std::exit(1);                                                       \
-    }                                                                     \
-  } while (0)
+#include "../examples/check.h"
 
 namespace {
 
@@ -321,7 +314,7 @@ Way bare_way(const char* name, void (*kernel)(Bare), int kind, bool is_early, in
             config.stream = rank.stream;
             config.attrs = &early;
             config.numAttrs = is_early ? 1 : 0;
-            CUDA(cudaLaunchKernelEx(&config, kernel, bare));
+            CHECK_CUDA(cudaLaunchKernelEx(&config, kernel, bare));
           }};
 }
 
@@ -330,14 +323,14 @@ float value_of(int rank, size_t i) { return static_cast<float>((i * 7 + rank * 3
 void check(const Rank& rank, size_t bytes, const std::string& way) {
   const size_t count = bytes / sizeof(__nv_bfloat16);
   std::vector<__nv_bfloat16> output(count);
-  CUDA(cudaMemcpy(output.data(), rank.output, bytes, cudaMemcpyDeviceToHost));
+  CHECK_CUDA(cudaMemcpy(output.data(), rank.output, bytes, cudaMemcpyDeviceToHost));
   for (size_t i = 0; i < count; ++i)
     if (__bfloat162float(output[i]) != value_of(0, i) + value_of(1, i)) {
       std::fprintf(stderr, "%s, %zu bytes, rank %d: element %zu is %f\n", way.c_str(), bytes,
                    rank.number, i, static_cast<double>(__bfloat162float(output[i])));
       std::exit(1);
     }
-  CUDA(cudaMemset(rank.output, 0xff, bytes));
+  CHECK_CUDA(cudaMemset(rank.output, 0xff, bytes));
 }
 
 /// Microseconds of one of the operations that `queue` puts on the stream, the slower rank's.
@@ -345,22 +338,22 @@ double measure(const Rank& rank, std::barrier<>& together, std::vector<float>& t
                int operations, const std::function<void()>& queue) {
   constexpr int kRepeats = 15;
   cudaEvent_t from, to;
-  CUDA(cudaEventCreate(&from));
-  CUDA(cudaEventCreate(&to));
+  CHECK_CUDA(cudaEventCreate(&from));
+  CHECK_CUDA(cudaEventCreate(&to));
   std::vector<double> all;
   for (int i = -2; i < kRepeats; ++i) {
     together.arrive_and_wait();
-    CUDA(cudaEventRecord(from, rank.stream));
+    CHECK_CUDA(cudaEventRecord(from, rank.stream));
     queue();
-    CUDA(cudaEventRecord(to, rank.stream));
-    CUDA(cudaStreamSynchronize(rank.stream));
-    CUDA(cudaEventElapsedTime(&times[static_cast<size_t>(rank.number)], from, to));
+    CHECK_CUDA(cudaEventRecord(to, rank.stream));
+    CHECK_CUDA(cudaStreamSynchronize(rank.stream));
+    CHECK_CUDA(cudaEventElapsedTime(&times[static_cast<size_t>(rank.number)], from, to));
     together.arrive_and_wait();
     if (i >= 0) all.push_back(1e3 * std::max(times[0], times[1]) / operations);
   }
   together.arrive_and_wait();
-  CUDA(cudaEventDestroy(from));
-  CUDA(cudaEventDestroy(to));
+  CHECK_CUDA(cudaEventDestroy(from));
+  CHECK_CUDA(cudaEventDestroy(to));
   std::sort(all.begin(), all.end());
   return all[all.size() / 2];
 }
@@ -372,28 +365,28 @@ struct Times {
 void run(const Rank& rank, const Rank& peer, const Way& way, size_t bytes, std::barrier<>& together,
          std::vector<float>& times, Times& result) {
   constexpr int kOperations = 20, kReplays = 10, kBurst = 50;
-  CUDA(cudaSetDevice(rank.number));
+  CHECK_CUDA(cudaSetDevice(rank.number));
   const auto launch = [&] { way.launch(rank, peer, bytes); };
   for (int i = 0; i < 5; ++i) launch();
-  CUDA(cudaStreamSynchronize(rank.stream));
+  CHECK_CUDA(cudaStreamSynchronize(rank.stream));
   check(rank, bytes, way.name);
   together.arrive_and_wait();
   cudaGraph_t graph;
-  CUDA(cudaStreamBeginCapture(rank.stream, cudaStreamCaptureModeThreadLocal));
+  CHECK_CUDA(cudaStreamBeginCapture(rank.stream, cudaStreamCaptureModeThreadLocal));
   for (int i = 0; i < kOperations; ++i) launch();
-  CUDA(cudaStreamEndCapture(rank.stream, &graph));
+  CHECK_CUDA(cudaStreamEndCapture(rank.stream, &graph));
   cudaGraphExec_t replay;
-  CUDA(cudaGraphInstantiate(&replay, graph, 0));
+  CHECK_CUDA(cudaGraphInstantiate(&replay, graph, 0));
   const double in_graph = measure(rank, together, times, kOperations * kReplays, [&] {
-    for (int i = 0; i < kReplays; ++i) CUDA(cudaGraphLaunch(replay, rank.stream));
+    for (int i = 0; i < kReplays; ++i) CHECK_CUDA(cudaGraphLaunch(replay, rank.stream));
   });
   check(rank, bytes, way.name);
   const double in_burst = measure(rank, together, times, kBurst, [&] {
     for (int i = 0; i < kBurst; ++i) launch();
   });
   check(rank, bytes, way.name);
-  CUDA(cudaGraphExecDestroy(replay));
-  CUDA(cudaGraphDestroy(graph));
+  CHECK_CUDA(cudaGraphExecDestroy(replay));
+  CHECK_CUDA(cudaGraphDestroy(graph));
   if (rank.number == 0) result = {in_graph, in_burst};
 }
 
@@ -437,23 +430,23 @@ int main(int argc, char** argv) {
 
   Rank ranks[kRanks];
   in_both([&](int number) {
-    CUDA(cudaSetDevice(number));
-    CUDA(cudaDeviceEnablePeerAccess(1 - number, 0));
+    CHECK_CUDA(cudaSetDevice(number));
+    CHECK_CUDA(cudaDeviceEnablePeerAccess(1 - number, 0));
     Rank& rank = ranks[number];
     rank.number = number;
-    CUDA(cudaStreamCreateWithFlags(&rank.stream, cudaStreamNonBlocking));
-    CUDA(cudaMalloc(&rank.input, kMostBytes));
-    CUDA(cudaMalloc(&rank.output, kMostBytes));
-    CUDA(cudaMalloc(&rank.slots, 4 * kMostBytes));
-    CUDA(cudaMemset(rank.slots, 0, 4 * kMostBytes));
-    CUDA(cudaMalloc(&rank.flags, kMostBlocks * kFlagStride * sizeof(uint32_t)));
-    CUDA(cudaMemset(rank.flags, 0, kMostBlocks * kFlagStride * sizeof(uint32_t)));
-    CUDA(cudaMalloc(&rank.epochs, 3 * kMostBlocks * sizeof(uint32_t)));
-    CUDA(cudaMemset(rank.epochs, 0, 3 * kMostBlocks * sizeof(uint32_t)));
+    CHECK_CUDA(cudaStreamCreateWithFlags(&rank.stream, cudaStreamNonBlocking));
+    CHECK_CUDA(cudaMalloc(&rank.input, kMostBytes));
+    CHECK_CUDA(cudaMalloc(&rank.output, kMostBytes));
+    CHECK_CUDA(cudaMalloc(&rank.slots, 4 * kMostBytes));
+    CHECK_CUDA(cudaMemset(rank.slots, 0, 4 * kMostBytes));
+    CHECK_CUDA(cudaMalloc(&rank.flags, kMostBlocks * kFlagStride * sizeof(uint32_t)));
+    CHECK_CUDA(cudaMemset(rank.flags, 0, kMostBlocks * kFlagStride * sizeof(uint32_t)));
+    CHECK_CUDA(cudaMalloc(&rank.epochs, 3 * kMostBlocks * sizeof(uint32_t)));
+    CHECK_CUDA(cudaMemset(rank.epochs, 0, 3 * kMostBlocks * sizeof(uint32_t)));
     std::vector<__nv_bfloat16> values(kMostBytes / sizeof(__nv_bfloat16));
     for (size_t i = 0; i < values.size(); ++i) values[i] = __float2bfloat16(value_of(number, i));
-    CUDA(cudaMemcpy(rank.input, values.data(), kMostBytes, cudaMemcpyHostToDevice));
-    CUDA(cudaDeviceSynchronize());
+    CHECK_CUDA(cudaMemcpy(rank.input, values.data(), kMostBytes, cudaMemcpyHostToDevice));
+    CHECK_CUDA(cudaDeviceSynchronize());
   });
 
   std::vector<Way> ways{bare_way("push", push_all_reduce<false>, 0, false, blocks),
@@ -468,7 +461,7 @@ int main(int argc, char** argv) {
     ncclUniqueId id;
     library.check(library.get_id(&id), "ncclGetUniqueId");
     in_both([&](int number) {
-      CUDA(cudaSetDevice(number));
+      CHECK_CUDA(cudaSetDevice(number));
       library.check(library.init(&comms[i][static_cast<size_t>(number)], kRanks, id, number),
                     "ncclCommInitRank");
     });
@@ -502,7 +495,7 @@ int main(int argc, char** argv) {
   }
   for (size_t i = 0; i < libraries.size(); ++i)
     in_both([&](int number) {
-      CUDA(cudaSetDevice(number));
+      CHECK_CUDA(cudaSetDevice(number));
       libraries[i].check(libraries[i].destroy(comms[i][static_cast<size_t>(number)]),
                          "ncclCommDestroy");
     });

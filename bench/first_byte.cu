@@ -16,21 +16,7 @@
 #include <cstdlib>
 #include <vector>
 
-#define CUDA(call)                                                        \
-  do {                                                                    \
-    const cudaError_t error = (call);                                     \
-    if (error != cudaSuccess) {                                           \
-      std::fprintf(stderr, "%s: %s\n", #call, cudaGetErrorString(error)); \
-      std::exit(1);                                                       \
-    }                                                                     \
-  } while (0)
-#define NCCL(call)                                                        \
-  do {                                                                    \
-    if ((call) != ncclSuccess) {                                          \
-      std::fprintf(stderr, "%s: %s\n", #call, ncclGetLastError(nullptr)); \
-      std::exit(1);                                                       \
-    }                                                                     \
-  } while (0)
+#include "../examples/check.h"
 
 __device__ unsigned long long now() {
   unsigned long long time;
@@ -63,26 +49,26 @@ __global__ void watch(const volatile int* data, int count, int value, unsigned l
 int main() {
   constexpr int kRounds = 200, kRanks = 2;
   ncclUniqueId id;
-  NCCL(ncclGetUniqueId(&id));
+  CHECK_NCCL(ncclGetUniqueId(&id));
   ncclComm_t comms[kRanks];
   cudaStream_t streams[kRanks], watcher;
   int* data[kRanks];
   constexpr int kMost = 1 << 16;
-  CUDA(cudaSetDevice(0));
-  NCCL(ncclGroupStart());
-  for (int r = 0; r < kRanks; ++r) NCCL(ncclCommInitRank(&comms[r], kRanks, id, r));
-  NCCL(ncclGroupEnd());
+  CHECK_CUDA(cudaSetDevice(0));
+  CHECK_NCCL(ncclGroupStart());
+  for (int r = 0; r < kRanks; ++r) CHECK_NCCL(ncclCommInitRank(&comms[r], kRanks, id, r));
+  CHECK_NCCL(ncclGroupEnd());
   for (int r = 0; r < kRanks; ++r) {
-    CUDA(cudaStreamCreateWithFlags(&streams[r], cudaStreamNonBlocking));
-    CUDA(cudaMalloc(reinterpret_cast<void**>(&data[r]), kMost * sizeof(int)));
+    CHECK_CUDA(cudaStreamCreateWithFlags(&streams[r], cudaStreamNonBlocking));
+    CHECK_CUDA(cudaMalloc(reinterpret_cast<void**>(&data[r]), kMost * sizeof(int)));
   }
-  CUDA(cudaStreamCreateWithFlags(&watcher, cudaStreamNonBlocking));
+  CHECK_CUDA(cudaStreamCreateWithFlags(&watcher, cudaStreamNonBlocking));
   unsigned long long* times;
-  CUDA(cudaMallocHost(reinterpret_cast<void**>(&times), 3 * sizeof *times));
+  CHECK_CUDA(cudaMallocHost(reinterpret_cast<void**>(&times), 3 * sizeof *times));
 
   const auto broadcast = [&](int r, int count) {
-    NCCL(ncclBroadcast(data[r], data[r], static_cast<size_t>(count), ncclInt32, 0, comms[r],
-                       streams[r]));
+    CHECK_NCCL(ncclBroadcast(data[r], data[r], static_cast<size_t>(count), ncclInt32, 0, comms[r],
+                             streams[r]));
   };
   const auto queue = [&](int r, int count, int value) {
     if (r == 0) produce<<<1, 1024, 0, streams[0]>>>(data[0], count, value, times);
@@ -95,35 +81,35 @@ int main() {
     for (const bool is_graph : {false, true}) {
       std::vector<double> first, last;
       for (int round = 0; round <= kRounds; ++round) {  // round 0 sets everything up
-        CUDA(cudaMemset(data[1], 0xff, kMost * sizeof(int)));
-        CUDA(cudaDeviceSynchronize());
+        CHECK_CUDA(cudaMemset(data[1], 0xff, kMost * sizeof(int)));
+        CHECK_CUDA(cudaDeviceSynchronize());
         cudaGraphExec_t runs[kRanks] = {};
         if (is_graph) {
-          NCCL(ncclGroupStart());
+          CHECK_NCCL(ncclGroupStart());
           for (int r = 0; r < kRanks; ++r) {
-            CUDA(cudaStreamBeginCapture(streams[r], cudaStreamCaptureModeThreadLocal));
+            CHECK_CUDA(cudaStreamBeginCapture(streams[r], cudaStreamCaptureModeThreadLocal));
             queue(r, count, round);
           }
-          NCCL(ncclGroupEnd());
+          CHECK_NCCL(ncclGroupEnd());
           cudaGraph_t graphs[kRanks];
-          for (int r = 0; r < kRanks; ++r) CUDA(cudaStreamEndCapture(streams[r], &graphs[r]));
+          for (int r = 0; r < kRanks; ++r) CHECK_CUDA(cudaStreamEndCapture(streams[r], &graphs[r]));
           for (int r = 0; r < kRanks; ++r) {
-            CUDA(cudaGraphInstantiate(&runs[r], graphs[r], 0));
-            CUDA(cudaGraphUpload(runs[r], streams[r]));
-            CUDA(cudaGraphDestroy(graphs[r]));
+            CHECK_CUDA(cudaGraphInstantiate(&runs[r], graphs[r], 0));
+            CHECK_CUDA(cudaGraphUpload(runs[r], streams[r]));
+            CHECK_CUDA(cudaGraphDestroy(graphs[r]));
           }
-          CUDA(cudaDeviceSynchronize());
-          for (int r = kRanks - 1; r >= 0; --r) CUDA(cudaGraphLaunch(runs[r], streams[r]));
+          CHECK_CUDA(cudaDeviceSynchronize());
+          for (int r = kRanks - 1; r >= 0; --r) CHECK_CUDA(cudaGraphLaunch(runs[r], streams[r]));
         } else {
-          NCCL(ncclGroupStart());
+          CHECK_NCCL(ncclGroupStart());
           for (int r = 0; r < kRanks; ++r) queue(r, count, round);
-          NCCL(ncclGroupEnd());
+          CHECK_NCCL(ncclGroupEnd());
         }
         // Last: a launch may wait for a kernel that runs, to load its code or its parameters.
         watch<<<1, 1, 0, watcher>>>(data[1], count, round, times + 1);
-        CUDA(cudaDeviceSynchronize());
+        CHECK_CUDA(cudaDeviceSynchronize());
         for (const cudaGraphExec_t run : runs)
-          if (run != nullptr) CUDA(cudaGraphExecDestroy(run));
+          if (run != nullptr) CHECK_CUDA(cudaGraphExecDestroy(run));
         if (round == 0) continue;
         first.push_back(static_cast<double>(times[1] - times[0]) / 1e3);
         last.push_back(static_cast<double>(times[2] - times[0]) / 1e3);
@@ -134,6 +120,6 @@ int main() {
     }
     std::printf("\n");
   }
-  for (const ncclComm_t comm : comms) NCCL(ncclCommDestroy(comm));
+  for (const ncclComm_t comm : comms) CHECK_NCCL(ncclCommDestroy(comm));
   return 0;
 }

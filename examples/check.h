@@ -1,4 +1,5 @@
-// What the examples share: they stop at the first failing call and say which one it was.
+// Shared by the examples, and by measurements in bench/ that nvcc compiles by hand: they stop at
+// the first failing call and say which one it was.
 #pragma once
 
 #include <cuda_runtime.h>
