@@ -50,6 +50,7 @@ Acceptor::~Acceptor() {
 void Acceptor::turn_away_when_short() {
   options_.lacks = [this]() -> std::string {
     if (has_reserve()) return "";
+    note_shortage(Status::system_error("a connection was turned away (limit: ulimit -n)"));
     return "its process has no file descriptor left for the connection (limit: ulimit -n)";
   };
   has_reserve();

@@ -1,8 +1,10 @@
 // What survivors see when something goes wrong in another process: the documented code within
 // seconds, a message that names the culprit, and no hang.
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <signal.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <chrono>
@@ -386,9 +388,38 @@ TEST(Faults, AnIdWithAnotherSecretDoesNotGetIn) {
   EXPECT_THAT(stranger.output(), HasSubstr("RESULT 6 "));
 }
 
+void block_start() {
+  sigset_t start;
+  sigemptyset(&start);
+  sigaddset(&start, SIGUSR1);
+  pthread_sigmask(SIG_BLOCK, &start, nullptr);
+}
+
+void await_start() {
+  sigset_t start;
+  sigemptyset(&start);
+  sigaddset(&start, SIGUSR1);
+  int signal;
+  sigwait(&start, &signal);
+}
+
+/// Rank 1 says that it lacks descriptors; the others begin after that, at SIGUSR1.
+void lack_or_await(int rank) {
+  if (rank != 1) return await_start();
+  std::printf("LACKS\n");
+  std::fflush(stdout);
+}
+
+[[noreturn]] void tell_result(ncclResult_t result) {
+  std::printf("RESULT %d %s\n", result, ncclGetLastError(nullptr));
+  std::fflush(stdout);
+  for (;;) pause();  // its end is another reason
+}
+
 // id nranks rank what: rank 1 lacks descriptors in `what`, which is the first call after init or
 // comes after an all-reduce, and says what all ranks see.
 ROLE(lacks_descriptors) {
+  block_start();
   const int rank = std::stoi(arguments[2]);
   const std::string what = arguments[3];
   LocalRanks ranks(to_id(arguments[0]), std::stoi(arguments[1]), rank, 1);
@@ -398,6 +429,7 @@ ROLE(lacks_descriptors) {
   REQUIRE_NCCL(ncclMemAlloc(&buffer, kBytes));
   std::optional<NoDescriptors> lack;
   if (rank == 1) lack.emplace();
+  lack_or_await(rank);
   ncclResult_t result = ncclSuccess;
   if (what == "connect") {
     result = ranks.start(1000);
@@ -413,9 +445,40 @@ ROLE(lacks_descriptors) {
     result = ncclCommWindowRegister(ranks.comms[0], buffer, kBytes, &window, 0);
   }
   lack.reset();
-  std::printf("RESULT %d %s\n", result, ncclGetLastError(nullptr));
-  std::fflush(stdout);
-  for (;;) pause();  // its end is another reason
+  tell_result(result);
+}
+
+// id rank: rank 1 of 3 listens, since it has sent to rank 2; then it has no descriptor left, and
+// rank 0 sends to it.
+ROLE(cannot_accept) {
+  block_start();
+  const int rank = std::stoi(arguments[1]);
+  LocalRanks ranks(to_id(arguments[0]), 3, rank, 1);
+  float* buffer = nullptr;
+  constexpr size_t kCount = 16 << 20;  // more than a connection's slots hold
+  REQUIRE_CUDA(cudaMalloc(reinterpret_cast<void**>(&buffer), kCount * sizeof(float)));
+  const auto pass = [&](int from, int to) {
+    if (rank == from)
+      REQUIRE_NCCL(ncclSend(buffer, kCount, ncclFloat, to, ranks.comms[0], ranks.streams[0]));
+    if (rank == to)
+      REQUIRE_NCCL(ncclRecv(buffer, kCount, ncclFloat, from, ranks.comms[0], ranks.streams[0]));
+    return ranks.finish();
+  };
+  if (pass(1, 2) != ncclSuccess) return 1;
+  if (rank == 1) {
+    const int last = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    rlimit full{};
+    if (getrlimit(RLIMIT_NOFILE, &full) != 0) return 2;
+    full.rlim_cur = static_cast<rlim_t>(last) + 1;
+    if (setrlimit(RLIMIT_NOFILE, &full) != 0) return 3;
+  }
+  lack_or_await(rank);
+  tell_result(pass(0, 1));
+}
+
+void start_others(std::vector<Process>& processes) {
+  ASSERT_TRUE(processes[1].wait_for_line("LACKS", seconds(20))) << processes[1].output();
+  for (const size_t rank : {0, 2}) processes[rank].kill(SIGUSR1);
 }
 
 struct Lack {
@@ -435,6 +498,7 @@ TEST_P(LackOfDescriptors, AfterInitIsToldAsThat) {
     processes.emplace_back("lacks_descriptors", Arguments{id, "3", rank, GetParam().what},
                            environment);
   }
+  ASSERT_NO_FATAL_FAILURE(start_others(processes));
   for (size_t rank = 0; rank < processes.size(); ++rank) {
     if (rank != 1 && GetParam().what != std::string("register")) continue;
     EXPECT_TRUE(processes[rank].wait_for_line("RESULT ", seconds(20))) << processes[rank].output();
@@ -442,6 +506,19 @@ TEST_P(LackOfDescriptors, AfterInitIsToldAsThat) {
     EXPECT_THAT(processes[rank].output(),
                 testing::ContainsRegex("RESULT .*(no file descriptor left|Too many open files)"));
   }
+}
+
+TEST(LackOfDescriptorsOfAListener, IsToldToWhoConnectsAndInItsOwnLog) {
+  const std::string id = to_text(make_id());
+  std::vector<Process> processes;
+  for (const char* rank : {"0", "1", "2"})
+    processes.emplace_back("cannot_accept", Arguments{id, rank},
+                           Process::Environment{{"NCCL_HOSTID", std::string("machine") + rank}});
+  ASSERT_NO_FATAL_FAILURE(start_others(processes));
+  EXPECT_TRUE(processes[0].wait_for_line("RESULT ", seconds(20))) << processes[0].output();
+  EXPECT_THAT(processes[0].output(), HasSubstr("its process has no file descriptor left"));
+  EXPECT_TRUE(processes[1].wait_for_line("descriptors are too few for the connections from other"))
+      << processes[1].output();
 }
 
 INSTANTIATE_TEST_SUITE_P(Faults, LackOfDescriptors,

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <new>
 #include <set>
+#include <utility>
 
 #include "base/log.h"
 #include "base/parameters.h"
@@ -104,13 +105,20 @@ Proxy::Proxy(Options options)
 Status Proxy::listen() {
   for (const Interface& rail : rails_.interfaces) {
     Socket listener = TRY(Socket::listen(rail.address));
-    acceptors_.push_back(TRY(
-        wire::Acceptor::create(receiver().loop(), std::move(listener), link_,
-                               [this](std::unique_ptr<Link> link) { welcome(std::move(link)); })));
+    acceptors_.push_back(TRY(wire::Acceptor::create(
+        receiver().loop(), std::move(listener), link_,
+        [this](std::unique_ptr<Link> link) { welcome(std::move(link)); },
+        [this](const Status& why) { warn_of_shortage(why); })));
     acceptors_.back()->turn_away_when_short();
     addresses_.push_back(acceptors_.back()->address());
   }
   return {};
+}
+
+// Peers that are not let in fail, and say so; this rank waits for them.
+void Proxy::warn_of_shortage(const Status& why) {
+  if (std::exchange(told_shortage_, true)) return;
+  LOG(Warn, Net, "descriptors are too few for the connections from other ranks: {}", why.message());
 }
 
 Proxy::~Proxy() {

@@ -103,6 +103,7 @@ class Proxy {
   Pulse& pulse(int peer) EXCLUDES(pulses_mutex_);
   Engine& receiver() { return receiving_ == nullptr ? *sending_ : *receiving_; }
   void welcome(std::unique_ptr<wire::Link> link);
+  void warn_of_shortage(const Status& why);
   Outbound& outbound(int peer);
   Inbound& inbound(int peer);
   // Functions by which a peer's two directions carry each other's news (frame.h).
@@ -159,6 +160,7 @@ class Proxy {
   // The receiver's.
   std::vector<std::unique_ptr<wire::Acceptor>> acceptors_;  // by rail
   std::map<int, std::unique_ptr<Inbound>> inbound_;
+  bool told_shortage_ = false;  // of descriptors
 };
 
 }  // namespace niccolite::transport::net
