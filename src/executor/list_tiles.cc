@@ -64,6 +64,8 @@ uint32_t works_between(const ListPosition& first, const ListPosition& end) {
 Status check_direct_list(const Launch& launch) {
   constexpr uint64_t kMostTiles = std::numeric_limits<uint16_t>::max();  // ListPosition
   TRY(check_connections(launch));
+  if (scales_input(launch.type, launch.reduction))
+    return Status::internal("a direct list that scales inputs, of rank {}", launch.program->rank);
   if (launch.list_operation.nranks != launch.program->nranks)
     return Status::internal("a direct list of {} ranks among {}", launch.list_operation.nranks,
                             launch.program->nranks);

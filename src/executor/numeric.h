@@ -97,4 +97,9 @@ struct Reduction {
   const void* device_scale = nullptr;
 };
 
+constexpr bool scales_input(DataType type, const Reduction& reduction) {
+  return reduction.device_scale != nullptr ||
+         (is_floating(type) ? reduction.input_scale != 1 : reduction.input_factor != 1);
+}
+
 }  // namespace niccolite::executor

@@ -30,7 +30,7 @@ bool run(Lists& lists, std::vector<Launch> launches, uint64_t seed, uint32_t ran
   for (size_t rank = 0; rank < launches.size(); ++rank) {
     Launch& launch = launches[rank];
     launch.control_device = &lists.connections().control;
-    launch.threads = 64;
+    launch.threads = seed % 3 == 0 ? 128 : 64;  // up to four warps share a tile
     auto kernel = executor::cuda::prepare(launch);
     EXPECT_TRUE(kernel.is_ok()) << kernel.status().message();
     if (!kernel.is_ok()) return false;

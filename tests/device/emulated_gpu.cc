@@ -63,6 +63,7 @@ struct Cta {
   std::vector<Meeting> meetings;
   std::vector<Line> lines;       // by thread / kLineThreads
   std::vector<Vote> votes;       // by warp
+  Vote vote;                     // of all
   std::vector<uint32_t> firsts;  // by warp: first_of_warp()
   std::vector<uint64_t> values;  // by thread: value_of_lane()
 };
@@ -276,15 +277,27 @@ uint64_t global_time() {
   return ++time;
 }
 
-bool any_of_warp(bool value) {
-  const uint32_t warp = current->thread.index / kWarp;
-  Cta::Vote& vote = current->cta->votes[warp];
+namespace {
+
+bool any_of(Cta::Vote& vote, uint32_t id, uint32_t threads, bool value) {
   vote.any |= value;
-  meet(kFirstWarp + warp, kWarp, [&] {
+  meet(id, threads, [&] {
     vote.result = vote.any;
     vote.any = false;
   });
   return vote.result;
+}
+
+}  // namespace
+
+bool any_of_warp(bool value) {
+  const uint32_t warp = current->thread.index / kWarp;
+  return any_of(current->cta->votes[warp], kFirstWarp + warp, kWarp, value);
+}
+
+bool any_of_cta(bool value) {
+  return any_of(current->cta->vote, static_cast<uint32_t>(executor::cuda::Barrier::Cta),
+                current->thread.count, value);
 }
 
 uint32_t first_of_warp(uint32_t value) {

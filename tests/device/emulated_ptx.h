@@ -48,6 +48,7 @@ void yield();
 void barrier(uint32_t id, uint32_t threads);
 void barrier_warp();
 bool any_of_warp(bool value);
+bool any_of_cta(bool value);
 uint32_t first_of_warp(uint32_t value);
 uint64_t value_of_lane(uint64_t value, uint32_t lane);
 uint64_t previous_of_warp(uint64_t value);
@@ -167,6 +168,7 @@ inline void store_line_part(std::byte* address, Words words) {
   emulation::store_line_part(address, &words);
 }
 inline bool any_of_warp(bool value) { return emulation::any_of_warp(value); }
+inline bool any_of_cta(bool value) { return emulation::any_of_cta(value); }
 inline uint32_t first_of_warp(uint32_t value) { return emulation::first_of_warp(value); }
 inline uint64_t previous_of_warp(uint64_t value) { return emulation::previous_of_warp(value); }
 inline uint64_t value_of_lane(uint64_t value, uint32_t lane) {

@@ -15,7 +15,7 @@ using gpu::virtual_::Progress;
 constexpr uint64_t kListStripBytes = kListTileBytes;
 static_assert(kListStripBytes % ll::kDataBytes == 0);
 
-/// Unpacked or scaled operands, and a result.
+/// Unpacked operands, and a result.
 struct Staging {
   std::byte* operand(uint32_t of) { return bytes.data() + of * kListStripBytes; }
   std::byte* result() { return operand(kMostRanksOfListAccess); }
@@ -208,8 +208,7 @@ void ListWorker::move_tile(uint32_t number, uint32_t tile) {
   uint32_t count = 0;
   for (uint32_t of = 0; of < nranks(); ++of) {
     if (!has_rank(sources, of)) continue;
-    const auto* input = reinterpret_cast<const std::byte*>(addresses(of, number).input) + source_at;
-    operands[count++] = scaled(input, bytes, staging.operand(of));
+    operands[count++] = reinterpret_cast<const std::byte*>(addresses(of, number).input) + source_at;
   }
   const std::byte* result = operands[0];
   if (reduces(access())) {
@@ -223,13 +222,6 @@ void ListWorker::move_tile(uint32_t number, uint32_t tile) {
     if (output != result) std::memcpy(output, result, bytes);
   }
   has_moved_ = true;
-}
-
-const std::byte* ListWorker::scaled(const std::byte* operand, uint64_t bytes,
-                                    std::byte* staging) const {
-  if (!reducer_->scales_input() || !reduces(access())) return operand;
-  reducer_->scale_input(operand, staging, bytes / plan_->element_bytes());
-  return staging;
 }
 
 // ---- slots
@@ -279,23 +271,21 @@ bool ListWorker::move_by_slots(Budget& budget) {
 }
 
 // Returns this rank's strip for `to`: in a Scatter, of the block of `to`.
-const std::byte* ListWorker::own_strip(uint32_t to, uint64_t offset, uint64_t bytes,
-                                       std::byte* staging) const {
+const std::byte* ListWorker::own_strip(uint32_t to, uint64_t offset) const {
   const uint64_t block = source_block_of(access(), to) * uint64_t{block_bytes(work_)};
   const auto* input = static_cast<const std::byte*>(work(work_).buffers.input);
-  return scaled(input + block + at_ + offset, bytes, staging);
+  return input + block + at_ + offset;
 }
 
 // A rank that has an input sends it to all that have an output for it; others count the step.
 void ListWorker::send_chunk() {
-  Staging staging;
   const uint16_t tag = work(work_).tag;
   for (ListPeer& peer : peers_) {
     const auto to = static_cast<uint32_t>(peer.rank());
     const bool sends = uses_input(rank()) && uses_output(to);
     for (uint64_t offset = 0; sends && offset < chunk_; offset += kListStripBytes) {
       const uint64_t bytes = std::min(kListStripBytes, chunk_ - offset);
-      peer.store(round_, offset, bytes, tag, own_strip(to, offset, bytes, staging.operand(0)));
+      peer.store(round_, offset, bytes, tag, own_strip(to, offset));
     }
     peer.clean(round_, sends ? chunk_ : 0, tag);
   }
@@ -312,7 +302,7 @@ bool ListWorker::receive_strip(uint64_t bytes) {
     const ListPeer* const from = of == rank() ? nullptr : peer++;
     if (!uses_input(of)) continue;
     if (from == nullptr) {
-      operands[count++] = own_strip(rank(), offset_, bytes, staging.operand(of));
+      operands[count++] = own_strip(rank(), offset_);
       continue;
     }
     blocked_ = from;

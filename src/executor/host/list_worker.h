@@ -79,12 +79,10 @@ class ListWorker {
   // Slots.
   void start_slots();
   void next_chunk();
-  const std::byte* own_strip(uint32_t to, uint64_t offset, uint64_t bytes,
-                             std::byte* staging) const;
+  const std::byte* own_strip(uint32_t to, uint64_t offset) const;
   void send_chunk();
   bool receive_strip(uint64_t bytes);
 
-  const std::byte* scaled(const std::byte* operand, uint64_t bytes, std::byte* staging) const;
   bool judge(const ListPeer& peer, const Arrival& seen);
 
   const Plan* plan_;

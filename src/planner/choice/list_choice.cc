@@ -57,10 +57,11 @@ struct DirectListPrice {
                                          // longer than small operations do in other lists
   double fixed_microseconds;             // whatever is in the list
 };
-// Two ranks on an H100, in graphs: a direct list takes 10 us and 0.3 us for each 100 KB. Others
-// take 5 us a launch, and 2 us for each 8 KiB of a channel. Buffers are looked up in more time than
-// the smallest operations take.
-constexpr DirectListPrice kDirectListOfCuda{768 << 10, 16 << 10, 10};
+// Two ranks on H200s, in graphs: a direct list takes 6.3 us (all-gathers) to 7.9 (reduce-scatters)
+// and 0.3 us for each 100 KB. Others take 3 to 5 us a launch, and 2 us for each 8 KiB of a channel:
+// they are as fast where all operations together have 512 to 1,024 KiB. Buffers are looked up in
+// more time than the smallest operations take.
+constexpr DirectListPrice kDirectListOfCuda{768 << 10, 16 << 10, 7.5};
 // Virtual GPUs: an operation outside of a list is a launch, which costs more than both waits of a
 // list.
 constexpr DirectListPrice kDirectListOfVirtual{0, 0, 5};

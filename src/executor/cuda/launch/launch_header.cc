@@ -34,8 +34,7 @@ uint32_t flags_of(const Launch& launch) {
   const Reduction& reduction = launch.reduction;
   const bool floating = is_floating(launch.type);
   uint32_t flags = 0;
-  if (floating ? reduction.input_scale != 1 : reduction.input_factor != 1) flags |= kScalesInput;
-  if (reduction.device_scale != nullptr) flags |= kScalesInput;
+  if (scales_input(launch.type, reduction)) flags |= kScalesInput;
   if (floating ? reduction.finish_scale != 1 : reduction.finish_divisor != 1) {
     flags |= kScalesResult;
     if (reduced_as(launch.type, reduction.op) != launch.type) flags |= kUnsigned;

@@ -105,8 +105,9 @@ struct DirectListParams {
   uint16_t rank;
   uint16_t nranks;
   ListAccess access;
-  uint32_t most_works;  // of a CTA
-  uint32_t chunk;       // elements that fill a slot
+  uint16_t most_works;       // of a CTA
+  uint16_t tile_parts_bits;  // a tile is cut into 2^bits parts, which a warp each moves
+  uint32_t chunk;            // elements that fill a slot
   ListPosition starts[kMostListChannels + 1];
   DirectTask<kMostPeers> task;  // the connections alone
   DirectListWork work[1];       // as many as there are

@@ -1,7 +1,7 @@
 // A list over buffers that all ranks reach (executor/list_access.h): many collectives of a group in
 // one launch, without a slot between input and output.
 //
-//   parameters -> { steps, credits }
+//   parameters -> { steps, credits, where the own buffers are }
 //              -> tell peers where the own buffers are, and learn where theirs are
 //              -> tiles: load from inputs, reduce, store to outputs -> fence
 //              -> tell peers that it is done with their buffers
@@ -42,22 +42,20 @@ class DirectList {
 
   /// Runs the list, by all threads of the CTA.
   __device__ __forceinline__ void run() {
-    start();
-    if (live_) exchange_addresses();
-    if (!live_) view_.note_abort();
-    threads_.barrier();
-    if (!view_.is_aborted()) {
-      const uint32_t rounds = 1 + slots().rounds();
-      connections_.advance(rounds);
-      ListTiles<Operation, kMostPeers>(header_, view_).move();
-      threads_.barrier();
-      let_peers_go();
-      if (rounds > 1) slots().move(rounds);
-      await_peers();
-      if (!live_) view_.note_abort();
-      threads_.barrier();
+    tell_addresses();
+    if (live_) learn_addresses();
+    uint32_t rounds = 1;
+    if (ptx::any_of_cta(!live_ || sees_hidden_)) [[unlikely]] {
+      if (ptx::any_of_cta(!live_)) return leave();
+      rounds += slots().rounds();
     }
-    if (view_.is_aborted()) leave();
+    connections_.advance(rounds);
+    ListTiles<Operation, kMostPeers>(header_, view_).move();
+    threads_.barrier();
+    let_peers_go();
+    if (rounds > 1) slots().move(rounds);
+    await_peers();
+    if (ptx::any_of_cta(!live_)) leave();
   }
 
  private:
@@ -80,22 +78,34 @@ class DirectList {
   __device__ __forceinline__ const PortTask& receive_port() const {
     return list_.task.receive[peer_slot()].port;
   }
-  __device__ __forceinline__ void start() {
-    connections_.start(connections_.load());
+
+  // ---- addresses
+
+  __device__ __forceinline__ uint32_t addresses() const {
+    return 2 * (view_.end_of_works() - view_.first_work());
+  }
+
+  // What can be told is found while the counters are on their way.
+  __device__ __forceinline__ void tell_addresses() {
+    const auto loaded = connections_.load();
     if (has_peer()) {
       send_base_ = slots().counter_of(send_port());
       receive_base_ = slots().counter_of(receive_port());
     }
-    if (threads_.rank == 0) ptx::store_relaxed_shared(view_.abort_word(), 0);
-    threads_.barrier();
-    live_ = connections_.wait_for_credit(0, list_.work[view_.first_work()].tag);
-  }
-
-  // ---- addresses
-
-  __device__ __forceinline__ void exchange_addresses() {
-    const uint32_t vec8s = 2 * (view_.end_of_works() - view_.first_work());
-    for (uint32_t g = threads_.rank; g < vec8s; g += threads_.size) tell_address(g);
+    const uint32_t vec8s = addresses();
+    uint32_t g = threads_.rank;
+#pragma unroll 1
+    do {
+      Told told{};
+      if (g < vec8s) told = find_told(g);
+      if (g == threads_.rank) {
+        connections_.start(loaded);
+        live_ = connections_.wait_for_credit(0, list_.work[view_.first_work()].tag);
+        if (!live_) return;
+      }
+      if (g < vec8s) tell_address(g, told);
+      g += threads_.size;
+    } while (g < vec8s);
     if (has_peer()) {
       // [advertisement] pairs with [take] of the other end. Relaxed, and not ordered with the
       // addresses: whoever takes it has waited for those, too.
@@ -103,6 +113,10 @@ class DirectList {
                                 advertisement::of(0, list_.work[view_.first_work()].tag));
       has_advertised_ = true;
     }
+  }
+
+  __device__ __forceinline__ void learn_addresses() {
+    const uint32_t vec8s = addresses();
 #pragma unroll 1
     for (uint32_t p = 0; p < list_.task.sends; ++p)
       slots().clean(list_.task.send[p].port, connections_.find_send_step(p), vec8s,
@@ -111,7 +125,12 @@ class DirectList {
     if (live_ && has_peer()) take_advertisement();
   }
 
-  __device__ __forceinline__ void tell_address(uint32_t g) const {
+  /// An address as each peer is told it.
+  struct Told {
+    uint64_t seen[kMostPeers];
+  };
+  /// Vec8 g of the slot of addresses. Stores the own one, as this rank sees it.
+  __device__ __forceinline__ Told find_told(uint32_t g) {
     const uint32_t work = view_.first_work() + g / 2;
     const bool is_output = g % 2 != 0;
     const DirectListWork& listed = list_.work[work];
@@ -120,34 +139,42 @@ class DirectList {
     const uint64_t* shifts = is_output ? listed.output_shifts : listed.input_shifts;
     const bool is_open = (is_output ? listed.output_is_open : listed.input_is_open) != 0;
     const bool is_needed = view_.is_used(view_.rank(), is_output);
-    uint64_t seen[kMostPeers];
+    Told told;
     bool is_hidden = false;
 #pragma unroll
     for (uint32_t p = 0; p < kMostPeers; ++p) {
-      seen[p] = View::kUnneeded;
+      told.seen[p] = View::kUnneeded;
       if (p >= list_.task.sends || !is_needed) continue;
       const PortTask& port = list_.task.send[p].port;
       if (shifts == nullptr) {
-        seen[p] = is_open && (port.end & PortTask::kOpens) != 0 ? own : 0;
+        told.seen[p] = is_open && (port.end & PortTask::kOpens) != 0 ? own : 0;
       } else {
         // Written by the host before this kernel was queued.
         const uint32_t peer = DirectConnections<kMostPeers>::peer_of(port);
-        seen[p] = advertisement::seen_by(
+        told.seen[p] = advertisement::seen_by(
             ptx::load<uint64_t>(reinterpret_cast<const std::byte*>(shifts + peer)), own);
       }
-      is_hidden |= seen[p] == 0;
+      is_hidden |= told.seen[p] == 0;
     }
+    sees_hidden_ |= is_hidden;
+#pragma unroll
+    for (uint32_t p = 0; p < kMostPeers; ++p)
+      if (is_hidden) told.seen[p] = 0;
     ptx::store_relaxed_shared(view_.address(view_.rank(), work, is_output),
                               !is_needed  ? uint64_t{View::kUnneeded}
                               : is_hidden ? 0
                                           : own);
+    return told;
+  }
+  __device__ __forceinline__ void tell_address(uint32_t g, const Told& told) const {
+    const uint16_t& tag = list_.work[view_.first_work() + g / 2].tag;
     const uint64_t in_slot = connections_.in_slots(g);
 #pragma unroll
     for (uint32_t p = 0; p < kMostPeers; ++p) {
       if (p >= list_.task.sends) continue;
       const uint32_t step = connections_.send_step(p);
       ptx::store_words(connections_.words_at(list_.task.send[p].port, step, in_slot),
-                       pack_words(is_hidden ? 0 : seen[p], ll::flag_of(step, listed.tag)));
+                       pack_words(told.seen[p], ll::flag_of(step, tag)));
     }
   }
 
@@ -160,6 +187,7 @@ class DirectList {
           slots().await_vec8(port, connections_.find_receive_step(p), g, list_.work[work].tag);
       ptx::store_relaxed_shared(
           view_.address(DirectConnections<kMostPeers>::peer_of(port), work, g % 2 != 0), seen);
+      sees_hidden_ |= seen == 0;
     }
   }
 
@@ -237,6 +265,7 @@ class DirectList {
   const View view_;
   DirectConnections<kMostPeers> connections_;
   bool live_ = true;  // false in a thread that saw an abort: it only meets the others at barriers
+  bool sees_hidden_ = false;  // an address of 0
   // State of a thread that has a peer.
   bool has_advertised_ = false;
   bool has_taken_ = false;

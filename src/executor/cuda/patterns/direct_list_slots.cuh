@@ -139,9 +139,8 @@ class ListSlots {
   }
   __device__ __forceinline__ uint64_t load_own(uint32_t work, uint32_t block, uint32_t at,
                                                uint32_t bytes, uint32_t g) const {
-    return scaled_input<Operation>(
-        header_, load_vec8<Element>(own_input(work, block) + at + g * kVec8, part_of(bytes, g),
-                                    sizeof(Element)));
+    return load_vec8<Element>(own_input(work, block) + at + g * kVec8, part_of(bytes, g),
+                              sizeof(Element));
   }
 
   __device__ __forceinline__ void send(uint32_t work, uint32_t at, uint32_t bytes, uint32_t round,

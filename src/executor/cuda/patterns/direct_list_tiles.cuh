@@ -32,16 +32,22 @@ class ListTiles {
     const uint32_t warps = ptx::threads() / kWarp;
     const uint32_t warp = ptx::thread() / kWarp;
     const uint32_t stride = tile_stride(view_.access(), view_.nranks());
-    uint32_t next = warp;  // of the tiles that follow, which is this warp's
+    const uint32_t bits = view_.tile_parts_bits();
+    uint32_t next = warp;  // of the parts of tiles that follow, which is this warp's
 #pragma unroll 1
     for (uint32_t work = view_.first_work(); work < view_.end_of_works(); ++work) {
       const uint32_t tile = next_tile_of(view_.access(), view_.rank(), work,
                                          view_.first_tile_of(work), view_.nranks());
       const uint32_t end = view_.end_tile_of(work);
       const uint32_t tiles = tile < end ? (end - tile + stride - 1) / stride : 0;
+      const uint32_t parts = tiles << bits;
       if (view_.is_hidden(work)) continue;
-      for (; next < tiles; next += warps) move_tile(work, tile + next * stride);
-      next -= tiles;
+      for (; next < parts; next += warps) {
+        const uint32_t part = next & ((1u << bits) - 1);
+        move_bytes(work, (tile + (next >> bits) * stride) * kListTileBytes + part * part_bytes(),
+                   part_bytes());
+      }
+      next -= parts;
     }
   }
 
@@ -52,14 +58,18 @@ class ListTiles {
   // The most that spill no registers. All operations except sums have fewer to spare.
   static constexpr bool kSums = is_sum<Operation>();
   static constexpr int kRows = kSums || !Operation::kReduces ? kVec16s : 1;
-  static constexpr uint32_t kVec16sOfTwo = 4;
+  static constexpr uint32_t kVec16sOfTwo = 2;
   static constexpr int kRowsOfTwo = 2;
 
-  __device__ __forceinline__ void move_tile(uint32_t work, uint32_t tile) const {
-    const uint64_t source_at = uint64_t{tile} * kListTileBytes + view_.source_block_at(work);
-    const uint64_t target_at = uint64_t{tile} * kListTileBytes + view_.target_block_at(work);
-    const uint32_t left = view_.block_bytes(work) - tile * kListTileBytes;
-    const uint32_t bytes = left < kListTileBytes ? left : kListTileBytes;
+  __device__ __forceinline__ uint32_t part_bytes() const {
+    return kListTileBytes >> view_.tile_parts_bits();
+  }
+  /// Moves up to `most` bytes from `at` in the blocks on.
+  __device__ __forceinline__ void move_bytes(uint32_t work, uint32_t at, uint32_t most) const {
+    const uint32_t source_at = at + view_.source_block_at(work);
+    const uint32_t target_at = at + view_.target_block_at(work);
+    const uint32_t end = at + most < view_.block_bytes(work) ? at + most : view_.block_bytes(work);
+    const uint32_t bytes = at < end ? end - at : 0;
     const auto is_misaligned = [&](uint32_t alignment) {
       return view_.is_true_of_any(work, [&](uint64_t seen, bool is_output) {
         return ((seen + (is_output ? target_at : source_at)) & (alignment - 1)) != 0;
@@ -74,19 +84,17 @@ class ListTiles {
     move_vec8s(work, source_at + moved, target_at + moved, bytes - moved, width);
   }
 
-  /// Whole vec16s of a tile: how many, and where they begin in sources and in targets.
+  /// Whole vec16s of a part of a tile: how many, and where they begin in sources and in targets.
   struct Part {
     uint32_t work;
-    uint64_t source_at;
-    uint64_t target_at;
+    uint32_t source_at;
+    uint32_t target_at;
     uint32_t vec16s;
   };
   __device__ __forceinline__ void move_part(const Part& part, bool is_aligned) const {
     if constexpr (kSums) {
-      // Where tiles are stored to peers, too, more loads from them on their way are slower.
-      const bool only_loads = view_.access().form == ListForm::Scatter;
-      if (view_.nranks() == 2 && !is_aligned) return reduce_two_by_rows(part);
-      if (view_.nranks() == 2 && only_loads) return reduce_two_by_vec16s(part);
+      if (view_.nranks() == 2)
+        return is_aligned ? reduce_two_by_vec16s(part) : reduce_two_by_rows(part);
     }
     is_aligned ? move_by_vec16s(part) : move_by_rows(part);
   }
@@ -220,6 +228,7 @@ class ListTiles {
   // of them
 
   __device__ __forceinline__ void reduce_two_by_vec16s(const Part& part) const {
+    const bool scales = scales_result(header_);
 #pragma unroll 1
     for (uint32_t base = 0; base < part.vec16s; base += kVec16sOfTwo * kWarp) {
       const uint32_t first = base + thread_of_warp();
@@ -227,7 +236,7 @@ class ListTiles {
       load_vec16s(source_in(0, part), first, part.vec16s, one);
       load_vec16s(source_in(1, part), first, part.vec16s, other);
 #pragma unroll
-      for (uint32_t k = 0; k < kVec16sOfTwo; ++k) reduce_two(one[k], other[k]);
+      for (uint32_t k = 0; k < kVec16sOfTwo; ++k) reduce_two(one[k], other[k], scales);
       store_vec16s(part, first, one);
     }
   }
@@ -242,7 +251,8 @@ class ListTiles {
       settle_rows<kRowsOfTwo>(source_in(0, part) + at, one);
       settle_rows<kRowsOfTwo>(source_in(1, part) + at, other);
 #pragma unroll
-      for (int k = 0; k < kRowsOfTwo; ++k) reduce_two(one.vec16s[k], other.vec16s[k]);
+      for (int k = 0; k < kRowsOfTwo; ++k)
+        reduce_two(one.vec16s[k], other.vec16s[k], scales_result(header_));
       for_each_target(part, [&](std::byte* target) {
         store_rows<Element, kRowsOfTwo>(target + at, count, one.vec16s);
       });
@@ -256,7 +266,7 @@ class ListTiles {
                                              Values (&values)[2]) const {
 #pragma unroll
     for (uint32_t half = 0; half < 2; ++half) {
-      const auto wide = Operation::widen(scaled_input<Operation>(header_, operand.half[half]));
+      const auto wide = Operation::widen(operand.half[half]);
       if (is_first) {
         values[half] = wide;
       } else {
@@ -271,17 +281,19 @@ class ListTiles {
       result.half[half] = Operation::finish(header_, values[half], scales_result(header_));
   }
   /// `one` becomes the result.
-  __device__ __forceinline__ void reduce_two(Vec16& one, const Vec16& other) const {
-    typename Operation::Values values[2];
-    accumulate(true, one, values);
-    accumulate(false, other, values);
-    finish(values, one);
+  __device__ __forceinline__ void reduce_two(Vec16& one, const Vec16& other, bool scales) const {
+#pragma unroll
+    for (uint32_t half = 0; half < 2; ++half) {
+      auto values = Operation::widen(one.half[half]);
+      Operation::accumulate(values, Operation::widen(other.half[half]));
+      one.half[half] = Operation::finish(header_, values, scales);
+    }
   }
 
   /// Returns the place of the result in rank `of`'s output; null: nowhere, or it lies there
   /// already.
-  __device__ __forceinline__ std::byte* target_in(uint32_t of, uint32_t work, uint64_t source_at,
-                                                  uint64_t target_at) const {
+  __device__ __forceinline__ std::byte* target_in(uint32_t of, uint32_t work, uint32_t source_at,
+                                                  uint32_t target_at) const {
     if (!has_rank(view_.targets(), of)) return nullptr;
     std::byte* target = view_.memory(of, work, /*is_output=*/true) + target_at;
     if (!Operation::kReduces && target == source_of_copy(work) + source_at) return nullptr;
@@ -289,7 +301,7 @@ class ListTiles {
   }
 
   /// Less than a tile, by vec8s whose parts are aligned to `width`.
-  __device__ __forceinline__ void move_vec8s(uint32_t work, uint64_t source_at, uint64_t target_at,
+  __device__ __forceinline__ void move_vec8s(uint32_t work, uint32_t source_at, uint32_t target_at,
                                              uint32_t bytes, uint32_t width) const {
 #pragma unroll 1
     for (uint32_t at = ptx::thread() % kWarp * kVec8; at < bytes; at += kWarp * kVec8) {
@@ -298,10 +310,8 @@ class ListTiles {
 #pragma unroll 1
       for (uint32_t of = 0; of < view_.nranks(); ++of) {
         if (!has_rank(view_.sources(), of)) continue;
-        operands.add(scaled_input<Operation>(
-            header_,
-            load_vec8<Element>(view_.memory(of, work, /*is_output=*/false) + source_at + at, part,
-                               width)));
+        operands.add(load_vec8<Element>(
+            view_.memory(of, work, /*is_output=*/false) + source_at + at, part, width));
       }
       const uint64_t result = operands.result(header_, scales_result(header_));
 #pragma unroll 1

@@ -1,6 +1,5 @@
 // A direct list (direct_list.cuh) as a CTA sees it: its works and tiles, and the addresses of the
-// ranks' buffers, which it has learnt, in shared memory: one for each rank, work and buffer, then a
-// word that says that a thread saw an abort.
+// ranks' buffers, which it has learnt, in shared memory: one for each rank, work and buffer.
 #pragma once
 
 #include "executor/cuda/patterns/direct_connections.cuh"
@@ -38,6 +37,7 @@ class ListView {
   }
   __device__ __forceinline__ uint32_t rank() const { return list_.rank; }
   __device__ __forceinline__ uint32_t nranks() const { return list_.nranks; }
+  __device__ __forceinline__ uint32_t tile_parts_bits() const { return list_.tile_parts_bits; }
   __device__ __forceinline__ uint32_t first_work() const { return first_.work; }
   __device__ __forceinline__ const ListAccess& access() const { return list_.access; }
   __device__ __forceinline__ bool is_used(uint32_t of, bool is_output) const {
@@ -63,14 +63,6 @@ class ListView {
   }
   __device__ __forceinline__ std::byte* memory(uint32_t of, uint32_t work, bool is_output) const {
     return reinterpret_cast<std::byte*>(ptx::load_relaxed_shared(address(of, work, is_output)));
-  }
-  __device__ __forceinline__ uint64_t* abort_word() const {
-    return reinterpret_cast<uint64_t*>(ptx::shared_memory()) + 2 * list_.nranks * list_.most_works;
-  }
-  // [abort] a barrier is between the two.
-  __device__ __forceinline__ void note_abort() const { ptx::store_relaxed_shared(abort_word(), 1); }
-  __device__ __forceinline__ bool is_aborted() const {
-    return ptx::load_relaxed_shared(abort_word()) != 0;
   }
 
   /// All threads of a warp: is it true of a buffer that the work uses?

@@ -15,6 +15,10 @@
 namespace niccolite::executor::cuda {
 namespace {
 
+// A part is a vec16 of each thread of a warp, or more.
+constexpr uint16_t kMostTilePartsBits = 2;
+static_assert(kListTileBytes >> kMostTilePartsBits == kWarp * kVec16);
+
 /// ListParams, or DirectListParams, and how they are launched.
 struct ListParameters {
   uint32_t most_peers;
@@ -88,6 +92,16 @@ ListParameters list_parameters(const Launch& launch, const OneStep& step) {
   return {kMostPeers, threads, /*shared_bytes=*/0, kWorksAt, std::move(bytes)};
 }
 
+/// Where a CTA has fewer tiles than warps, several warps share each of them: a warp waits once for
+/// each part of a tile that it loads.
+uint16_t tile_parts_bits(const Launch& launch, uint32_t nranks, uint32_t warps) {
+  const uint64_t of_channel = divide_up(count_list_tiles(launch), launch.list_channels);
+  const uint64_t tiles = divide_up(of_channel, tile_stride(*launch.list_access, nranks));
+  uint16_t bits = 0;
+  while (bits < kMostTilePartsBits && tiles << (bits + 1) <= warps) ++bits;
+  return bits;
+}
+
 template <uint32_t kMostPeers>
 ListParameters direct_list_parameters(const Launch& launch, const OneStep& step) {
   using DirectParams = DirectListParams<kMostPeers>;
@@ -113,11 +127,13 @@ ListParameters direct_list_parameters(const Launch& launch, const OneStep& step)
   std::copy(starts.begin(), starts.end(), params.starts);
   for (uint32_t channel = 0; channel < launch.list_channels; ++channel)
     params.most_works =
-        std::max(params.most_works, works_between(starts[channel], starts[channel + 1]));
-  std::memcpy(bytes.data(), &params, kWorksAt);
+        std::max(params.most_works,
+                 static_cast<uint16_t>(works_between(starts[channel], starts[channel + 1])));
   const uint32_t threads = launch.threads > 0 ? static_cast<uint32_t>(launch.threads) : kMaxThreads;
-  // An address of each buffer, and a word.
-  const size_t shared_bytes = (2 * params.nranks * params.most_works + 1) * sizeof(uint64_t);
+  params.tile_parts_bits = tile_parts_bits(launch, params.nranks, threads / kWarp);
+  std::memcpy(bytes.data(), &params, kWorksAt);
+  // An address of each buffer.
+  const size_t shared_bytes = 2 * params.nranks * params.most_works * sizeof(uint64_t);
   return {kMostPeers, threads, static_cast<uint32_t>(shared_bytes), kWorksAt, std::move(bytes)};
 }
 

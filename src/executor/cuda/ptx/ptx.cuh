@@ -272,6 +272,21 @@ __device__ __forceinline__ void barrier_cta() {
 __device__ __forceinline__ void barrier(uint32_t id, uint32_t threads) {
   asm volatile("barrier.cta.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
+/// Is it true in any thread of the CTA? All must arrive: it is a barrier_cta(), too.
+__device__ __forceinline__ bool any_of_cta(bool value) {
+  uint32_t any;
+  asm volatile(
+      "{\n"
+      ".reg .pred mine, all;\n"
+      "setp.ne.u32 mine, %1, 0;\n"
+      "barrier.cta.red.or.pred all, %2, mine;\n"
+      "selp.u32 %0, 1, 0, all;\n"
+      "}"
+      : "=r"(any)
+      : "r"(static_cast<uint32_t>(value)), "n"(static_cast<uint32_t>(Barrier::Cta))
+      : "memory");
+  return any != 0;
+}
 __device__ __forceinline__ void barrier_warp() { __syncwarp(); }
 /// Is it true in any thread of the warp? All 32 must arrive; they go on together.
 __device__ __forceinline__ bool any_of_warp(bool value) {
