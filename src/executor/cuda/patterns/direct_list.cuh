@@ -85,7 +85,7 @@ class DirectList {
     return 2 * (view_.end_of_works() - view_.first_work());
   }
 
-  // What can be told is found while the counters are on their way.
+  // Finds what can be told while the counters are on their way.
   __device__ __forceinline__ void tell_addresses() {
     const auto loaded = connections_.load();
     if (has_peer()) {

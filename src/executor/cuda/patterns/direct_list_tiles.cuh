@@ -32,7 +32,6 @@ class ListTiles {
     const uint32_t warps = ptx::threads() / kWarp;
     const uint32_t warp = ptx::thread() / kWarp;
     const uint32_t stride = tile_stride(view_.access(), view_.nranks());
-    const uint32_t bits = view_.tile_parts_bits();
     uint32_t next = warp;  // of the parts of tiles that follow, which is this warp's
 #pragma unroll 1
     for (uint32_t work = view_.first_work(); work < view_.end_of_works(); ++work) {
@@ -40,12 +39,12 @@ class ListTiles {
                                          view_.first_tile_of(work), view_.nranks());
       const uint32_t end = view_.end_tile_of(work);
       const uint32_t tiles = tile < end ? (end - tile + stride - 1) / stride : 0;
-      const uint32_t parts = tiles << bits;
+      const uint32_t parts = tiles << view_.tile_parts_bits();
       if (view_.is_hidden(work)) continue;
       for (; next < parts; next += warps) {
+        const uint32_t bits = view_.tile_parts_bits();
         const uint32_t part = next & ((1u << bits) - 1);
-        move_bytes(work, (tile + (next >> bits) * stride) * kListTileBytes + part * part_bytes(),
-                   part_bytes());
+        move_bytes(work, (tile + (next >> bits) * stride) * kListTileBytes + part * part_bytes());
       }
       next -= parts;
     }
@@ -64,12 +63,12 @@ class ListTiles {
   __device__ __forceinline__ uint32_t part_bytes() const {
     return kListTileBytes >> view_.tile_parts_bits();
   }
-  /// Moves up to `most` bytes from `at` in the blocks on.
-  __device__ __forceinline__ void move_bytes(uint32_t work, uint32_t at, uint32_t most) const {
+  /// Moves a part of a tile, which begins at `at` in the blocks.
+  __device__ __forceinline__ void move_bytes(uint32_t work, uint32_t at) const {
     const uint32_t source_at = at + view_.source_block_at(work);
     const uint32_t target_at = at + view_.target_block_at(work);
-    const uint32_t end = at + most < view_.block_bytes(work) ? at + most : view_.block_bytes(work);
-    const uint32_t bytes = at < end ? end - at : 0;
+    const uint32_t left = at < view_.block_bytes(work) ? view_.block_bytes(work) - at : 0;
+    const uint32_t bytes = left < part_bytes() ? left : part_bytes();
     const auto is_misaligned = [&](uint32_t alignment) {
       return view_.is_true_of_any(work, [&](uint64_t seen, bool is_output) {
         return ((seen + (is_output ? target_at : source_at)) & (alignment - 1)) != 0;
