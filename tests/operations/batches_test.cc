@@ -311,7 +311,10 @@ TEST(Batches, MakeDirectListsWhereTheyPay) {
   EXPECT_FALSE(goes_direct(8, 16, true)) << "a short list by LL takes half as long";
   EXPECT_TRUE(goes_direct(64, 16, true));
   EXPECT_FALSE(goes_direct(200, 1, true)) << "nor does a long one of short operations";
+  EXPECT_TRUE(goes_direct(8, 64, true));
   EXPECT_TRUE(goes_direct(8, 256, false));
+  const std::vector<Task> broadcasts(8, task_of(broadcast(16 << 10, 1)));
+  EXPECT_FALSE(batches_of(settings, 0, broadcasts, true)[0].goes_direct) << "they go one way";
   EXPECT_FALSE(goes_direct(100, 1, true));
   const std::vector<Task> small(30, task_of(reduce_scatter(256)));
   EXPECT_FALSE(batches_of(settings, 0, small, true)[0].goes_direct);
@@ -363,15 +366,28 @@ TEST(Batches, MakeDirectListsOnVirtualGpusOfAnySize) {
   for (const Batch& batch : batches_of(settings, 0, other_kinds)) EXPECT_FALSE(batch.goes_direct);
 }
 
+// A launch of several operations is the interpreter's, by which LL takes longer than LL128.
+TEST(Batches, ShareLaunchesByLinesWhereThereAreAny) {
+  const planner::Settings settings = settings_for(gpu::Kind::Cuda, 2);
+  const planner::Request request = all_reduce((64 << 10) / kFloat).request;
+  planner::Planner planner(settings, 0);
+  for (const int share : {1, 3, 12})
+    EXPECT_EQ(planner.collective(request, share).value().protocol, Protocol::LL128);
+  planner::Settings words = settings;
+  words.protocols[static_cast<size_t>(request.collective)][size_t(Protocol::LL128)] = false;
+  words.protocols[static_cast<size_t>(request.collective)][size_t(Protocol::Simple)] = false;
+  planner::Planner by_words(words, 0);
+  EXPECT_EQ(by_words.collective(request, 3).value().protocol, Protocol::LL);
+}
+
 // A collective that has few channels takes the protocol that is the fastest of so many.
 TEST(Batches, ChooseForTheShareOfEachCollective) {
   const planner::Settings settings = settings_for(gpu::Kind::Cuda, 2);
   const size_t count = (size_t{64} << 10) / kFloat;
   planner::Planner planner(settings, 0);
   ASSERT_EQ(planner.collective(all_reduce(count).request).value().protocol, Protocol::LL);
-  const std::vector<Task> tasks(8, task_of(all_reduce(count)));
+  const std::vector<Task> tasks(7, task_of(all_reduce(count)));
   const std::vector<Batch> batches = batches_of(settings, 0, tasks);
-  EXPECT_NE(planner.collective(tasks[0].call.request, 3).value().protocol, Protocol::LL);
   for (const Batch& batch : batches) {
     EXPECT_FALSE(batch.is_list);
     EXPECT_EQ(batch.most_channels, 3);

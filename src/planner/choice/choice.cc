@@ -63,6 +63,17 @@ void prefer_highest_priority(std::vector<Option>& options, int nranks) {
           fmt::format("has a lower priority than {}, a file of NICCOLITE_ALGORITHMS", name);
 }
 
+// The prices of LL are those of kernels for one operation. Operations that share a launch are the
+// interpreter's, by which LL takes up to twice as long as LL128 (two H200, 2 to 16 operations of 32
+// to 256 KiB).
+void drop_words_of_shared_launches(const Settings& settings, std::vector<Choice>& choices) {
+  const auto is_of = [](Protocol protocol) {
+    return [protocol](const Choice& choice) { return choice.protocol == protocol; };
+  };
+  if (settings.machine == gpu::Kind::Cuda && std::ranges::any_of(choices, is_of(Protocol::LL128)))
+    std::erase_if(choices, is_of(Protocol::LL));
+}
+
 }  // namespace
 
 std::vector<Choice> choices_of(const Settings& settings, const Workload& work, Variant variant) {
@@ -187,11 +198,13 @@ const Choice& pick(std::span<const Choice> choices, CtaPolicy policy, int nranks
 Result<Choice> choose(const Settings& settings, Collective collective, size_t bytes,
                       std::span<const Option> options, int most_channels) {
   std::vector<Choice> choices = candidates(options);
-  const auto is_too_wide = [&](const Choice& choice) {
-    return most_channels > 0 && choice.channels > most_channels;
+  const auto drop = [&](auto is_unfit) {
+    if (!std::ranges::all_of(choices, is_unfit)) std::erase_if(choices, is_unfit);
   };
-  if (!std::all_of(choices.begin(), choices.end(), is_too_wide))
-    std::erase_if(choices, is_too_wide);
+  if (most_channels > 0) {
+    drop([&](const Choice& choice) { return choice.channels > most_channels; });
+    drop_words_of_shared_launches(settings, choices);
+  }
   if (!choices.empty()) return pick(choices, settings.policy, settings.nranks);
   return why_none(settings, collective, bytes);
 }

@@ -52,37 +52,51 @@ std::optional<executor::ListAccess> find_list_access(const Settings& settings,
 namespace {
 
 struct DirectListPrice {
-  size_t least_bytes;                    // of all operations together
   size_t least_bytes_of_live_operation;  // live calls have their buffers looked up, which takes
                                          // longer than small operations do in other lists
   double fixed_microseconds;             // whatever is in the list
 };
 // Two ranks on H200s, in graphs: a direct list takes 6.3 us (all-gathers) to 7.9 (reduce-scatters)
-// and 0.3 us for each 100 KB. Others take 3 to 5 us a launch, and 2 us for each 8 KiB of a channel:
-// they are as fast where all operations together have 512 to 1,024 KiB. Buffers are looked up in
-// more time than the smallest operations take.
-constexpr DirectListPrice kDirectListOfCuda{768 << 10, 16 << 10, 7.5};
+// and 0.3 us for each 100 KB. Buffers are looked up in more time than the smallest operations take.
+constexpr DirectListPrice kDirectListOfCuda{16 << 10, 7.5};
 // Virtual GPUs: an operation outside of a list is a launch, which costs more than both waits of a
 // list.
-constexpr DirectListPrice kDirectListOfVirtual{0, 0, 5};
+constexpr DirectListPrice kDirectListOfVirtual{0, 5};
 
 constexpr const DirectListPrice& price_of_direct_list(const Settings& settings) {
   return settings.machine == gpu::Kind::Cuda ? kDirectListOfCuda : kDirectListOfVirtual;
+}
+
+/// The bytes of all operations together from which on a direct list is faster than other launches
+/// of several operations, which pass through slots (the same H200s, 2 to 32 operations).
+size_t least_bytes_of_direct_list(const Settings& settings, Collective collective) {
+  if (settings.machine != gpu::Kind::Cuda) return 0;
+  switch (collective) {
+    case Collective::Broadcast:  // one way, and nothing is reduced
+      return 2 << 20;
+    case Collective::Reduce:
+      return 768 << 10;
+    default:
+      return 512 << 10;
+  }
 }
 
 }  // namespace
 
 bool pays_direct_list(const Settings& settings, Collective collective, size_t operations,
                       size_t bytes, bool is_captured) {
-  const DirectListPrice& price = price_of_direct_list(settings);
   if (operations < 2) return false;
+  const size_t least = least_bytes_of_direct_list(settings, collective);
   const bool may_be_listed = choose_for_list(settings, collective, bytes / operations).has_value();
   if (!is_captured && may_be_listed)
-    return bytes >= std::max(price.least_bytes, operations * price.least_bytes_of_live_operation);
+    return bytes >=
+           std::max(least,
+                    operations * price_of_direct_list(settings).least_bytes_of_live_operation);
   // Operations that no other list takes share a launch, as many as share channels
-  // (operations/batches.cc).
-  const int most = std::min(most_channels(settings, Protocol::LL), usual_channels(settings));
-  return bytes >= price.least_bytes || (!may_be_listed && operations > static_cast<size_t>(most));
+  // (operations/batches.cc), and as there are works in one.
+  const int most = std::min(
+      {most_channels(settings, Protocol::LL), usual_channels(settings), executor::kMaxWorks});
+  return bytes >= least || (!may_be_listed && operations > static_cast<size_t>(most));
 }
 
 double predict_direct_list(const Settings& settings) {
