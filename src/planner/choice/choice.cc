@@ -63,9 +63,9 @@ void prefer_highest_priority(std::vector<Option>& options, int nranks) {
           fmt::format("has a lower priority than {}, a file of NICCOLITE_ALGORITHMS", name);
 }
 
-// The prices of LL are those of kernels for one operation. Operations that share a launch are the
-// interpreter's, by which LL takes up to twice as long as LL128 (two H200, 2 to 16 operations of 32
-// to 256 KiB).
+// LL is priced as kernels for one operation run it. The interpreter carries out operations that
+// share a launch, and its LL takes up to twice as long as its LL128 (two H200, 2 to 16 operations
+// of 32 to 256 KiB).
 void drop_words_of_shared_launches(const Settings& settings, std::vector<Choice>& choices) {
   const auto is_of = [](Protocol protocol) {
     return [protocol](const Choice& choice) { return choice.protocol == protocol; };
