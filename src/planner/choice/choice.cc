@@ -198,11 +198,9 @@ const Choice& pick(std::span<const Choice> choices, CtaPolicy policy, int nranks
 Result<Choice> choose(const Settings& settings, Collective collective, size_t bytes,
                       std::span<const Option> options, int most_channels) {
   std::vector<Choice> choices = candidates(options);
-  const auto drop = [&](auto is_unfit) {
-    if (!std::ranges::all_of(choices, is_unfit)) std::erase_if(choices, is_unfit);
-  };
   if (most_channels > 0) {
-    drop([&](const Choice& choice) { return choice.channels > most_channels; });
+    const auto is_too_wide = [&](const Choice& choice) { return choice.channels > most_channels; };
+    if (!std::ranges::all_of(choices, is_too_wide)) std::erase_if(choices, is_too_wide);
     drop_words_of_shared_launches(settings, choices);
   }
   if (!choices.empty()) return pick(choices, settings.policy, settings.nranks);

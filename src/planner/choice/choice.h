@@ -51,9 +51,10 @@ double longest_acceptable(std::span<const Choice> choices, CtaPolicy policy, int
 /// Returns the choice to take, by the policy's weights of time and CTAs; `choices` is not empty.
 const Choice& pick(std::span<const Choice> choices, CtaPolicy policy, int nranks);
 
-/// Returns pick() of the candidates with at most `most_channels` channels (0: of all), unless there
-/// are none. For a PointToPoint, `bytes` is one message's, and both ends choose alike. Errors:
-/// InvalidUsage when NCCL_ALGO and NCCL_PROTO leave none.
+/// Returns pick() of the candidates with at most `most_channels` channels, unless there are none
+/// (0: of all; otherwise the operation shares its launch with others). For a PointToPoint, `bytes`
+/// is one message's, and both ends choose alike. Errors: InvalidUsage when NCCL_ALGO and NCCL_PROTO
+/// leave none.
 Result<Choice> choose(const Settings& settings, Collective collective, size_t bytes,
                       int most_channels = 0);
 /// Chooses from an existing survey of the operation.

@@ -69,13 +69,13 @@ constexpr const DirectListPrice& price_of_direct_list(const Settings& settings) 
 
 /// The bytes of all operations together from which on a direct list is faster than other launches
 /// of several operations, which pass through slots (the same H200s, 2 to 32 operations).
-size_t least_bytes_of_direct_list(const Settings& settings, Collective collective,
-                                  bool is_captured) {
+size_t least_bytes_of_direct_list(const Settings& settings, Collective collective, bool is_captured,
+                                  bool may_be_listed) {
   if (settings.machine != gpu::Kind::Cuda) return 0;
   // One way, and nothing is reduced.
   if (collective == Collective::Broadcast) return 2 << 20;
-  // Two ways, and nothing to be looked up.
-  if (collective == Collective::AllReduce && is_captured) return 512 << 10;
+  // Two ways, one behind the other, and no buffers to be looked up.
+  if (collective == Collective::AllReduce && is_captured && !may_be_listed) return 512 << 10;
   return 768 << 10;
 }
 
@@ -84,8 +84,8 @@ size_t least_bytes_of_direct_list(const Settings& settings, Collective collectiv
 bool pays_direct_list(const Settings& settings, Collective collective, size_t operations,
                       size_t bytes, bool is_captured) {
   if (operations < 2) return false;
-  const size_t least = least_bytes_of_direct_list(settings, collective, is_captured);
   const bool may_be_listed = choose_for_list(settings, collective, bytes / operations).has_value();
+  const size_t least = least_bytes_of_direct_list(settings, collective, is_captured, may_be_listed);
   if (!is_captured && may_be_listed)
     return bytes >=
            std::max(least,
