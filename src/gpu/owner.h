@@ -12,6 +12,9 @@ namespace niccolite::gpu {
 
 /// A destructor has no caller to return an error to.
 void log_failure(const Status& status);
+/// The driver ends with the process, before the last threads do, and gives back what objects still
+/// hold: nothing is logged of them any more.
+void note_end_of_driver();
 
 template <typename Interface, typename Derived>
 class Owner {

@@ -1,4 +1,5 @@
 // The owners give their objects back to the interface that they came from.
+#include <atomic>
 #include <utility>
 
 #include "base/log.h"
@@ -7,8 +8,16 @@
 
 namespace niccolite::gpu {
 
+namespace {
+// relaxed, both: a failure that is logged all the same does no harm.
+std::atomic<bool> driver_has_ended{false};
+}  // namespace
+
+void note_end_of_driver() { driver_has_ended.store(true, std::memory_order_relaxed); }
+
 void log_failure(const Status& status) {
-  if (!status.is_ok()) LOG(Warn, All, "{}", status.message());
+  if (status.is_ok() || driver_has_ended.load(std::memory_order_relaxed)) return;
+  LOG(Warn, All, "{}", status.message());
 }
 
 Status Stream::give_back(Streams& from, void* handle) { return from.release_stream(handle); }

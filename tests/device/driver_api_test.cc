@@ -1,7 +1,7 @@
 // Holds our declarations of the CUDA driver's ABI against NVIDIA's own.
 #include <cuda.h>
 #include <cudaTypedefs.h>
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include <type_traits>
 
@@ -210,6 +210,24 @@ EXPECT_SAME(cuLaunchKernelEx, 11060);
 EXPECT_SAME(cuFuncLoad, 12040);
 EXPECT_SAME(cuCtxRecordEvent, 12050);
 #undef EXPECT_SAME
+
+// A thread may give memory back while the process ends.
+TEST(CudaDriver, IsNotComplainedAboutOnceItHasEnded) {
+  Driver driver;
+  driver.cuGetErrorName = [](CuResult, const char**) { return kCuDeinitialized; };
+  driver.cuGetErrorString = driver.cuGetErrorName;
+  constexpr CuResult kOther = 999;
+  const auto trial = [&] {
+    log_failure(driver.check(kOther, "first"));
+    log_failure(driver.check(kCuDeinitialized, "second"));
+    log_failure(driver.check(kOther, "third"));
+    std::exit(0);
+  };
+  using testing::HasSubstr, testing::Not;
+  EXPECT_EXIT(
+      trial(), testing::ExitedWithCode(0),
+      testing::AllOf(HasSubstr("first"), Not(HasSubstr("second")), Not(HasSubstr("third"))));
+}
 
 TEST(CudaDriver, OpensOrSaysWhyNot) {
   const Result<Machine*> machine = open();

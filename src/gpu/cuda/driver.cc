@@ -2,6 +2,8 @@
 
 #include <dlfcn.h>
 
+#include "gpu/owner.h"
+
 namespace niccolite::gpu::cuda {
 namespace {
 
@@ -69,6 +71,7 @@ struct Loaded {
 }  // namespace
 
 Status Driver::failure(CuResult result, const std::string& what, SourceLocation place) const {
+  if (result == kCuDeinitialized) note_end_of_driver();
   const char* name = nullptr;
   const char* text = nullptr;
   if (cuGetErrorName(result, &name) != kCuSuccess || name == nullptr)
