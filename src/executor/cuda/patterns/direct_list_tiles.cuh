@@ -227,7 +227,6 @@ class ListTiles {
   // of them
 
   __device__ __forceinline__ void reduce_two_by_vec16s(const Part& part) const {
-    const bool scales = scales_result(header_);
 #pragma unroll 1
     for (uint32_t base = 0; base < part.vec16s; base += kVec16sOfTwo * kWarp) {
       const uint32_t first = base + thread_of_warp();
@@ -235,7 +234,7 @@ class ListTiles {
       load_vec16s(source_in(0, part), first, part.vec16s, one);
       load_vec16s(source_in(1, part), first, part.vec16s, other);
 #pragma unroll
-      for (uint32_t k = 0; k < kVec16sOfTwo; ++k) reduce_two(one[k], other[k], scales);
+      for (uint32_t k = 0; k < kVec16sOfTwo; ++k) reduce_two(one[k], other[k]);
       store_vec16s(part, first, one);
     }
   }
@@ -250,8 +249,7 @@ class ListTiles {
       settle_rows<kRowsOfTwo>(source_in(0, part) + at, one);
       settle_rows<kRowsOfTwo>(source_in(1, part) + at, other);
 #pragma unroll
-      for (int k = 0; k < kRowsOfTwo; ++k)
-        reduce_two(one.vec16s[k], other.vec16s[k], scales_result(header_));
+      for (int k = 0; k < kRowsOfTwo; ++k) reduce_two(one.vec16s[k], other.vec16s[k]);
       for_each_target(part, [&](std::byte* target) {
         store_rows<Element, kRowsOfTwo>(target + at, count, one.vec16s);
       });
@@ -280,13 +278,11 @@ class ListTiles {
       result.half[half] = Operation::finish(header_, values[half], scales_result(header_));
   }
   /// `one` becomes the result.
-  __device__ __forceinline__ void reduce_two(Vec16& one, const Vec16& other, bool scales) const {
-#pragma unroll
-    for (uint32_t half = 0; half < 2; ++half) {
-      auto values = Operation::widen(one.half[half]);
-      Operation::accumulate(values, Operation::widen(other.half[half]));
-      one.half[half] = Operation::finish(header_, values, scales);
-    }
+  __device__ __forceinline__ void reduce_two(Vec16& one, const Vec16& other) const {
+    typename Operation::Values values[2];
+    accumulate(true, one, values);
+    accumulate(false, other, values);
+    finish(values, one);
   }
 
   /// Returns the place of the result in rank `of`'s output; null: nowhere, or it lies there
