@@ -51,24 +51,12 @@ std::optional<executor::ListAccess> find_list_access(const Settings& settings,
 
 namespace {
 
-struct DirectListPrice {
-  size_t least_bytes_of_live_operation;  // live calls have their buffers looked up, which takes
-                                         // longer than small operations do in other lists
-  double fixed_microseconds;             // whatever is in the list
-};
-// Two ranks on H200s, in graphs: a direct list takes 6.3 us (all-gathers) to 7.9 (reduce-scatters)
-// and 0.3 us for each 100 KB. Buffers are looked up in more time than the smallest operations take.
-constexpr DirectListPrice kDirectListOfCuda{16 << 10, 7.5};
-// Virtual GPUs: an operation outside of a list is a launch, which costs more than both waits of a
-// list.
-constexpr DirectListPrice kDirectListOfVirtual{0, 5};
-
-constexpr const DirectListPrice& price_of_direct_list(const Settings& settings) {
-  return settings.machine == gpu::Kind::Cuda ? kDirectListOfCuda : kDirectListOfVirtual;
-}
+// Live calls have their buffers looked up, which takes longer than the smallest operations do in
+// lists by LL.
+constexpr size_t kLeastBytesOfLiveOperation = 16 << 10;
 
 /// The bytes of all operations together from which on a direct list is faster than other launches
-/// of several operations, which pass through slots (the same H200s, 2 to 32 operations).
+/// of several operations, which pass through slots (two ranks on H200s, 2 to 32 operations).
 size_t least_bytes_of_direct_list(const Settings& settings, Collective collective, bool is_captured,
                                   bool may_be_listed) {
   if (settings.machine != gpu::Kind::Cuda) return 0;
@@ -87,9 +75,7 @@ bool pays_direct_list(const Settings& settings, Collective collective, size_t op
   const bool may_be_listed = choose_for_list(settings, collective, bytes / operations).has_value();
   const size_t least = least_bytes_of_direct_list(settings, collective, is_captured, may_be_listed);
   if (!is_captured && may_be_listed)
-    return bytes >=
-           std::max(least,
-                    operations * price_of_direct_list(settings).least_bytes_of_live_operation);
+    return bytes >= std::max(least, operations * kLeastBytesOfLiveOperation);
   // Operations that no other list takes share a launch, as many as share channels
   // (operations/batches.cc), and as there are works in one.
   const int most = std::min(
@@ -98,7 +84,10 @@ bool pays_direct_list(const Settings& settings, Collective collective, size_t op
 }
 
 double predict_direct_list(const Settings& settings) {
-  return price_of_direct_list(settings).fixed_microseconds;
+  // Two ranks on H200s, in graphs: 6.3 us (all-gathers) to 7.9 (reduce-scatters), and 0.3 us for
+  // each 100 KB. Virtual GPUs: an operation outside of a list is a launch, which costs more than
+  // both waits of a list.
+  return settings.machine == gpu::Kind::Cuda ? 7.5 : 5;
 }
 
 double predict_in_direct_list(const Settings& settings, const Request& request) {
