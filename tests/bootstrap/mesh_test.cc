@@ -4,12 +4,12 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <poll.h>
-#include <sys/resource.h>
 
 #include <deque>
 #include <string>
 
 #include "ranks.h"
+#include "tests/base/full_descriptors.h"
 #include "tests/wire/loops.h"
 
 namespace niccolite::bootstrap {
@@ -71,24 +71,9 @@ TEST_F(MeshOfTwo, SaysGoodbyeOnALinkThatIsOpenForThePeerOnly) {
   EXPECT_EQ(*word, messages::encode_type(MessageType::Goodbye));
 }
 
-/// While it lives this process gets no descriptor more.
-class NoDescriptors {
- public:
-  NoDescriptors() {
-    EXPECT_EQ(getrlimit(RLIMIT_NOFILE, &before_), 0);
-    const Fd next(open("/dev/null", O_RDONLY | O_CLOEXEC));
-    const rlimit now{.rlim_cur = static_cast<rlim_t>(next.get()), .rlim_max = before_.rlim_max};
-    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &now), 0);
-  }
-  ~NoDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
-
- private:
-  rlimit before_{};
-};
-
 TEST_F(MeshOfTwo, TakesItsOwnWantOfDescriptorsForNobodysDeath) {
   {
-    const NoDescriptors shortage;
+    const test::FullDescriptors shortage;
     loop.use([&] { mesh->send(1, frame_of(7)); });
     std::this_thread::sleep_for(500ms);
     loop.use([&] { EXPECT_EQ(unreachable, 0); });
@@ -100,7 +85,7 @@ TEST_F(MeshOfTwo, TakesItsOwnWantOfDescriptorsForNobodysDeath) {
 }
 
 TEST_F(MeshOfTwo, NamesAWantOfDescriptorsThatLasts) {
-  const NoDescriptors shortage;
+  const test::FullDescriptors shortage;
   loop.use([&] { mesh->send(1, frame_of(7)); });
   ASSERT_TRUE(loop.becomes([&] { return unreachable == 1; }));
   EXPECT_THAT(why_unreachable, HasSubstr("(limit: ulimit -n): Too many open files"));
@@ -108,7 +93,7 @@ TEST_F(MeshOfTwo, NamesAWantOfDescriptorsThatLasts) {
 
 TEST_F(MeshOfTwo, SaysThatItHasNoDescriptorForWhoComes) {
   Socket socket;
-  std::optional<NoDescriptors> shortage;
+  std::optional<test::FullDescriptors> shortage;
   loop.use([&] {
     socket = connect_to_listener(mesh->address());
     shortage.emplace();

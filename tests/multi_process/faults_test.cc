@@ -1,10 +1,8 @@
 // What survivors see when something goes wrong in another process: the documented code within
 // seconds, a message that names the culprit, and no hang.
 
-#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <signal.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <chrono>
@@ -14,6 +12,7 @@
 #include <thread>
 
 #include "tests/api/trial.h"
+#include "tests/base/full_descriptors.h"
 #include "tests/multi_process/buffer_ranks.h"
 #include "tests/multi_process/process.h"
 #include "tests/multi_process/ranks.h"
@@ -388,24 +387,22 @@ TEST(Faults, AnIdWithAnotherSecretDoesNotGetIn) {
   EXPECT_THAT(stranger.output(), HasSubstr("RESULT 6 "));
 }
 
-void block_start() {
+/// The signal at which ranks begin, blocked from now on.
+sigset_t block_start() {
   sigset_t start;
   sigemptyset(&start);
   sigaddset(&start, SIGUSR1);
   pthread_sigmask(SIG_BLOCK, &start, nullptr);
+  return start;
 }
 
-void await_start() {
-  sigset_t start;
-  sigemptyset(&start);
-  sigaddset(&start, SIGUSR1);
+/// Rank 1 says that it lacks descriptors; the others begin after that.
+void lack_or_await(int rank, const sigset_t& start) {
   int signal;
-  sigwait(&start, &signal);
-}
-
-/// Rank 1 says that it lacks descriptors; the others begin after that, at SIGUSR1.
-void lack_or_await(int rank) {
-  if (rank != 1) return await_start();
+  if (rank != 1) {
+    sigwait(&start, &signal);
+    return;
+  }
   std::printf("LACKS\n");
   std::fflush(stdout);
 }
@@ -419,7 +416,7 @@ void lack_or_await(int rank) {
 // id nranks rank what: rank 1 lacks descriptors in `what`, which is the first call after init or
 // comes after an all-reduce, and says what all ranks see.
 ROLE(lacks_descriptors) {
-  block_start();
+  const sigset_t start = block_start();
   const int rank = std::stoi(arguments[2]);
   const std::string what = arguments[3];
   LocalRanks ranks(to_id(arguments[0]), std::stoi(arguments[1]), rank, 1);
@@ -429,7 +426,7 @@ ROLE(lacks_descriptors) {
   REQUIRE_NCCL(ncclMemAlloc(&buffer, kBytes));
   std::optional<NoDescriptors> lack;
   if (rank == 1) lack.emplace();
-  lack_or_await(rank);
+  lack_or_await(rank, start);
   ncclResult_t result = ncclSuccess;
   if (what == "connect") {
     result = ranks.start(1000);
@@ -451,7 +448,7 @@ ROLE(lacks_descriptors) {
 // id rank: rank 1 of 3 listens, since it has sent to rank 2; then it has no descriptor left, and
 // rank 0 sends to it.
 ROLE(cannot_accept) {
-  block_start();
+  const sigset_t start = block_start();
   const int rank = std::stoi(arguments[1]);
   LocalRanks ranks(to_id(arguments[0]), 3, rank, 1);
   float* buffer = nullptr;
@@ -465,14 +462,9 @@ ROLE(cannot_accept) {
     return ranks.finish();
   };
   if (pass(1, 2) != ncclSuccess) return 1;
-  if (rank == 1) {
-    const int last = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    rlimit full{};
-    if (getrlimit(RLIMIT_NOFILE, &full) != 0) return 2;
-    full.rlim_cur = static_cast<rlim_t>(last) + 1;
-    if (setrlimit(RLIMIT_NOFILE, &full) != 0) return 3;
-  }
-  lack_or_await(rank);
+  std::optional<FullDescriptors> full;
+  if (rank == 1) full.emplace();
+  lack_or_await(rank, start);
   tell_result(pass(0, 1));
 }
 

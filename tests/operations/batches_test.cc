@@ -388,6 +388,7 @@ TEST(Batches, ChooseForTheShareOfEachCollective) {
   ASSERT_EQ(planner.collective(all_reduce(count).request).value().protocol, Protocol::LL);
   const std::vector<Task> tasks(7, task_of(all_reduce(count)));
   const std::vector<Batch> batches = batches_of(settings, 0, tasks);
+  EXPECT_NE(planner.collective(tasks[0].call.request, 3).value().protocol, Protocol::LL);
   for (const Batch& batch : batches) {
     EXPECT_FALSE(batch.is_list);
     EXPECT_EQ(batch.most_channels, 3);

@@ -2,7 +2,6 @@
 #include "ras/service.h"
 
 #include <gmock/gmock.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -15,6 +14,7 @@
 #include "base/address.h"
 #include "base/fd.h"
 #include "base/socket.h"
+#include "tests/base/full_descriptors.h"
 
 namespace {
 std::atomic<int> accepts{0};
@@ -151,28 +151,11 @@ TEST_F(ServiceTest, ManyWithoutTimeoutKeepNobodyOut) {
   standstill.wait_for(8);
 }
 
-/// For its lifetime the process has as many descriptors open as it may have.
-class NoDescriptors {
- public:
-  NoDescriptors() {
-    getrlimit(RLIMIT_NOFILE, &before_);
-    // The lowest free number: with it as the limit none can be had.
-    const int lowest = dup(STDIN_FILENO);
-    close(lowest);
-    const rlimit now{.rlim_cur = static_cast<rlim_t>(lowest), .rlim_max = before_.rlim_max};
-    setrlimit(RLIMIT_NOFILE, &now);
-  }
-  ~NoDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
-
- private:
-  rlimit before_{};
-};
-
 TEST_F(ServiceTest, TriesNowAndThenWhereNoDescriptorsAreLeft) {
   start({.versions = {}, .address = {}});
   const Fd client = open();
   {
-    const NoDescriptors none;
+    const test::FullDescriptors none;
     const auto start = std::chrono::steady_clock::now();
     const int before = accepts;
     connect_to(client);
@@ -216,7 +199,7 @@ TEST_F(ServiceTest, ASilentClientGivesItsDescriptorAway) {
   connect_to(silent);
   say(silent, "CLIENT PROTOCOL 2\n");
   EXPECT_EQ(hear(silent, 18), "SERVER PROTOCOL 2\n");
-  const NoDescriptors none;
+  const test::FullDescriptors none;
   connect_to(client);
   say(client, "CLIENT PROTOCOL 2\n");
   EXPECT_EQ(hear(client, 18), "SERVER PROTOCOL 2\n");

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/un.h>
@@ -15,9 +14,11 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <string>
 
 #include "gpu/virtual/driver.h"
+#include "tests/base/full_descriptors.h"
 #include "transport/imports.h"
 
 namespace niccolite::transport {
@@ -108,8 +109,6 @@ TEST(DescriptorServer, GoesOnWhereAChildLetsGoOfIt) {
 TEST(DescriptorServer, SaysThatItsProcessHasNoDescriptorLeft) {
   const auto server = DescriptorServer::instance().take();
   const auto chunk = Chunk::create(machine(), 0, 4096).take();
-  rlimit before{};
-  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
   int start[2];
   ASSERT_EQ(pipe2(start, O_CLOEXEC), 0);
   const pid_t client = fork();
@@ -122,14 +121,11 @@ TEST(DescriptorServer, SaysThatItsProcessHasNoDescriptorLeft) {
                                              "cannot hand its memory over") != std::string::npos;
     _exit(is_told ? 0 : 1);
   }
-  const int next = dup(start[0]);
-  close(next);
-  const rlimit none{.rlim_cur = static_cast<rlim_t>(next), .rlim_max = before.rlim_max};
-  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  std::optional<test::FullDescriptors> none(std::in_place);
   EXPECT_EQ(write(start[1], "g", 1), 1);
   int status = 0;
   EXPECT_EQ(waitpid(client, &status, 0), client);
-  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  none.reset();
   EXPECT_EQ(WEXITSTATUS(status), 0);
   close(start[0]);
   close(start[1]);
