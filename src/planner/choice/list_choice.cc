@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "executor/program.h"
 #include "planner/choice/eligibility.h"
 #include "planner/prices/price.h"
 

@@ -97,6 +97,9 @@ struct DirectListWork {
 };
 static_assert(sizeof(DirectListWork) == 40);
 
+/// DirectListParams::tile_parts_bits: a part is a vec16 of each thread of a warp, or more.
+inline constexpr uint16_t kMostTilePartsBits = 2;
+
 /// CTA c handles the tiles from starts[c] up to starts[c + 1]; every rank moves its own tiles among
 /// them. CTAs of the same number do the same works on all ranks, so they need not hear of other
 /// CTAs.

@@ -7,6 +7,8 @@
 
 namespace niccolite::executor::cuda {
 
+static_assert(kListTileBytes >> kMostTilePartsBits == kWarp * kVec16);
+
 /// Vec16s of an operand that a thread has on the way, as many as there are registers for.
 template <typename Operation>
 constexpr uint32_t vec16s_in_flight() {

@@ -15,10 +15,6 @@
 namespace niccolite::executor::cuda {
 namespace {
 
-// A part is a vec16 of each thread of a warp, or more.
-constexpr uint16_t kMostTilePartsBits = 2;
-static_assert(kListTileBytes >> kMostTilePartsBits == kWarp * kVec16);
-
 /// ListParams, or DirectListParams, and how they are launched.
 struct ListParameters {
   uint32_t most_peers;
@@ -123,14 +119,14 @@ ListParameters direct_list_parameters(const Launch& launch, const OneStep& step)
     listed.tag = work.tag;
     std::memcpy(bytes.data() + kWorksAt + w * sizeof listed, &listed, sizeof listed);
   }
+  const uint32_t threads = launch.threads > 0 ? static_cast<uint32_t>(launch.threads) : kMaxThreads;
+  params.tile_parts_bits = tile_parts_bits(launch, params.nranks, threads / kWarp);
   const std::vector<ListPosition> starts = share_list_tiles(launch);
   std::copy(starts.begin(), starts.end(), params.starts);
   for (uint32_t channel = 0; channel < launch.list_channels; ++channel)
     params.most_works =
         std::max(params.most_works,
                  static_cast<uint16_t>(works_between(starts[channel], starts[channel + 1])));
-  const uint32_t threads = launch.threads > 0 ? static_cast<uint32_t>(launch.threads) : kMaxThreads;
-  params.tile_parts_bits = tile_parts_bits(launch, params.nranks, threads / kWarp);
   std::memcpy(bytes.data(), &params, kWorksAt);
   // An address of each buffer.
   const size_t shared_bytes = 2 * params.nranks * params.most_works * sizeof(uint64_t);
